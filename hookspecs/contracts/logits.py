@@ -1,0 +1,101 @@
+"""Sampler: logits to tokens for a batch. Logits processor: one request's own rule."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hookspecs.contracts.base import Context
+from hookspecs.types.columns import Int32Column
+from hookspecs.types.sampling import SamplingParams
+from hookspecs.types.step import LogprobColumns, NewRequest, RowFailure
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "LogitsProcessor",
+    "LogitsProcessorContext",
+    "SampledBatch",
+    "Sampler",
+    "SamplerContext",
+]
+
+
+class SamplerContext(Context, frozen=True, kw_only=True):
+    """Context of a sampler."""
+
+    vocab_size: int
+    max_num_seqs: int
+    device: str
+
+
+class SampledBatch(msgspec.Struct, kw_only=True):
+    """Tokens of a batch; rows as in the logits given."""
+
+    token_ids: Int32Column
+    """int32[rows]; undefined for rows that failed."""
+    logprobs: LogprobColumns | None = None
+    logprob_rows: Int32Column | None = None
+    failures: dict[int, RowFailure] = msgspec.field(default_factory=dict)
+    """Row (not slot) to why it has no token: nothing allowed, or NaN logits."""
+
+
+class Sampler(ABC):
+    """Worker process. Keeps what it needs of each slot from `add` to `remove`.
+
+    A seeded draw depends only on (seed, position), so neighbours, chunking and preemption do
+    not change it.
+    """
+
+    def __init__(self, context: SamplerContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def add(self, request: NewRequest) -> None:
+        """A request starts in its slot, or resumes with its earlier tokens."""
+
+    @abstractmethod
+    def remove(self, slot: int) -> None:
+        """A slot became free."""
+
+    @abstractmethod
+    def sample(self, logits: torch.Tensor, slots: Int32Column) -> SampledBatch:
+        """Choose a token for each row of float32 logits [rows, vocab] (may be changed in
+        place) and count it as the slot's next token."""
+
+    @abstractmethod
+    def prompt_logprobs(
+        self, logits: torch.Tensor, targets: torch.Tensor, num_logprobs: int
+    ) -> LogprobColumns:
+        """Log-probabilities of int64 targets [positions] under float32 logits [positions,
+        vocab], and of the num_logprobs most likely (-1: all)."""
+
+
+class LogitsProcessorContext(Context, frozen=True, kw_only=True):
+    """Context of a logits processor: of one request."""
+
+    params: SamplingParams
+    vocab_size: int
+
+
+class LogitsProcessor(ABC):
+    """Worker process. One object a request; the kernel replays it after a preemption."""
+
+    def __init__(self, context: LogitsProcessorContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def start(self, prompt: Sequence[int], generated: Sequence[int]) -> None:
+        """The request starts, or resumes with the tokens generated before."""
+
+    @abstractmethod
+    def mask(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logits float32 [vocab] for the next token; may be changed in place."""
+
+    @abstractmethod
+    def accept(self, token: int) -> None:
+        """The next token was chosen."""

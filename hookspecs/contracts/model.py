@@ -1,0 +1,150 @@
+"""Model sources find a model's files; model loaders make a module of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from hookspecs.contracts.base import Context
+from hookspecs.types.kv import KVLayerSpec
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "LoadedModel",
+    "LoaderCapability",
+    "ModelInfo",
+    "ModelLoader",
+    "ModelLoaderContext",
+    "ModelSource",
+    "ModelSourceContext",
+    "ResolvedModel",
+]
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel and front end need to know of a model before its weights are loaded."""
+
+    architecture: str
+    """Class name, e.g. `LlamaForCausalLM`."""
+    vocab_size: int
+    """Width of the logits."""
+    max_model_len: int
+    """Tokens of prompt and output that the model was made for."""
+    eos_token_ids: tuple[int, ...] = ()
+    """The primary end token first."""
+    bos_token_id: int | None = None
+    hidden_size: int = 0
+    dtype: str = "float32"
+    """Of the checkpoint."""
+    generation_defaults: dict[str, Any] = {}
+    """Sampling defaults that the model's authors recommend, by SamplingParams field."""
+    has_tokenizer: bool = True
+
+
+class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model name turned into files."""
+
+    name: str
+    """As configured."""
+    path: str | None
+    """Directory in Hugging Face layout (config.json, *.safetensors); None when the worker
+    needs none."""
+    tokenizer_path: str | None
+    """Directory with tokenizer.json; None when there is none."""
+    info: ModelInfo
+
+
+class ModelSourceContext(Context, frozen=True, kw_only=True):
+    """Context of a model source."""
+
+    progress: Callable[[str, float], None] = lambda what, fraction: None
+    """(what is being done, 0 to 1) for long work: download, conversion."""
+
+
+class ModelSource(ABC):
+    """Launcher and front-end processes."""
+
+    def __init__(self, context: ModelSourceContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def matches(self, name: str) -> bool:
+        """Whether `name` is this source's to resolve. Milliseconds, no network."""
+
+    @abstractmethod
+    def resolve(self, name: str, revision: str | None) -> ResolvedModel:
+        """Find, download or convert the files. ModelNotFoundError, UnsupportedModelError."""
+
+
+class LoaderCapability(StrEnum):
+    """What a model loader can do."""
+
+    TENSOR_PARALLEL = "tensor_parallel"
+    QUANTIZATION = "quantization"
+
+
+class ModelLoaderContext(Context, frozen=True, kw_only=True):
+    """Context of a model loader."""
+
+
+class LoadedModel(ABC):
+    """A model whose attention goes through a paged cache.
+
+    `set_attention` is called once before the first forward.
+    """
+
+    @property
+    @abstractmethod
+    def layer_specs(self) -> list[KVLayerSpec]:
+        """Its attention layers, in order."""
+
+    @property
+    @abstractmethod
+    def attention_features(self) -> frozenset[str]:
+        """AttentionCapability values that it needs."""
+
+    @property
+    @abstractmethod
+    def weight_bytes(self) -> int:
+        """Bytes of all parameters and buffers."""
+
+    @abstractmethod
+    def set_attention(self, attention: Callable[..., torch.Tensor]) -> None:
+        """`attention(layer, query, key, value, *, scale, sliding_window, soft_cap, sinks)` with
+        query [tokens, heads, head size], key and value [tokens, kv heads, head size], returns
+        [tokens, heads, head size]."""
+
+    @abstractmethod
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        logit_rows: torch.Tensor,
+        embeds: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """One flattened batch: token_ids, positions int64 [tokens]; logits float32
+        [len(logit_rows), vocab] of the flattened tokens at int64 `logit_rows`. With `embeds`
+        [tokens, hidden size] these replace the embedding of token_ids."""
+
+    @abstractmethod
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Input embeddings [tokens, hidden size], as `forward` would take them."""
+
+
+class ModelLoader(ABC):
+    """Worker process."""
+
+    capabilities: ClassVar[frozenset[LoaderCapability]] = frozenset()
+
+    def __init__(self, context: ModelLoaderContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> LoadedModel:
+        """Load the weights as torch dtype name `dtype` on `device`. UnsupportedModelError."""

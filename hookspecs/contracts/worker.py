@@ -1,0 +1,134 @@
+"""Worker: owns one device. Model runner: turns a step's decision into tokens on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar
+
+from hookspecs.contracts.attention import AttentionBackend
+from hookspecs.contracts.base import Context
+from hookspecs.contracts.logits import Sampler, SamplerContext
+from hookspecs.contracts.model import ModelLoader, ResolvedModel
+from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
+from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
+
+__all__ = ["ModelRunner", "Worker", "WorkerCapability", "WorkerContext", "command"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def command(function: F) -> F:
+    """Mark a worker's method as callable by `Executor.collective_rpc` under its name.
+    Arguments and result must be msgspec-encodable."""
+    function.__worker_command__ = True  # type: ignore[attr-defined]
+    return function
+
+
+class WorkerCapability(StrEnum):
+    """What a worker can do."""
+
+    ASYNC_STEPPING = "async_stepping"
+    PROMPT_EMBEDS = "prompt_embeds"
+    PROMPT_LOGPROBS = "prompt_logprobs"
+    GRAMMAR = "grammar"
+    """Applies token bitmasks."""
+    DRAFT_TOKENS = "draft_tokens"
+    ADAPTERS = "adapters"
+    SLIDING_WINDOW = "sliding_window"
+    SLEEP = "sleep"
+    TENSOR_PARALLEL = "tensor_parallel"
+
+
+class WorkerContext(Context, frozen=True, kw_only=True):
+    """Context of a worker. The callables construct the other selected providers here, where
+    the worker runs."""
+
+    model: ResolvedModel
+    max_model_len: int
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    create_loader: Callable[[], ModelLoader]
+    create_sampler: Callable[[SamplerContext], Sampler]
+    create_attention: Callable[[str], AttentionBackend]
+    """By provider name: the configured one, or for `auto` the worker's choice."""
+    report: Callable[[str], None] = lambda line: None
+    """A line for the start-up log (the memory ledger)."""
+
+
+class ModelRunner(ABC):
+    """The part of a worker that a step goes through."""
+
+    @abstractmethod
+    def execute_model(self, scheduled: SchedulerOutput) -> None:
+        """Update the persistent batch and run the forward; keeps logits until sampled.
+
+        Applies in order: released_slots, new_requests, new_blocks, rows.
+        """
+
+    @abstractmethod
+    def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
+        """Sample for the rows of the forward before, and append the tokens to the batch."""
+
+
+class Worker(ABC):
+    """One device. Worker process (the core's own with an in-process executor), one thread.
+
+    Called in the order init_device, load_model, kv_layer_specs, available_kv_bytes,
+    initialize_kv_cache, then steps, then shutdown.
+    """
+
+    capabilities: ClassVar[frozenset[WorkerCapability]] = frozenset()
+
+    def __init__(self, context: WorkerContext) -> None:
+        self.context = context
+
+    @classmethod
+    def rate(cls) -> int:
+        """How well this machine suits it, for `executor.worker = "auto"`: the highest wins,
+        0 or less never does. Cheap: must not initialize the device."""
+        return 0
+
+    @abstractmethod
+    def init_device(self) -> None:
+        """Choose and prepare the device."""
+
+    @abstractmethod
+    def load_model(self) -> None:
+        """Load this rank's weights. UnsupportedModelError for an architecture it can't run."""
+
+    @abstractmethod
+    def kv_layer_specs(self) -> list[KVLayerSpec]:
+        """What each attention layer of this rank keeps."""
+
+    @abstractmethod
+    def available_kv_bytes(self) -> int:
+        """Bytes that may be given to the KV cache: `cache.kv_bytes`, or the default share."""
+
+    @abstractmethod
+    def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:
+        """Allocate the cache and warm up."""
+
+    @abstractmethod
+    def execute_model(self, scheduled: SchedulerOutput) -> None:
+        """See ModelRunner."""
+
+    @abstractmethod
+    def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
+        """See ModelRunner."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Name of the device, e.g. `cpu` or `cuda:0`."""
+
+    def shutdown(self) -> None:
+        """Give everything back; safe to call twice."""
+
+    def commands(self) -> dict[str, Callable[..., Any]]:
+        """The methods marked with `@command`, by name."""
+        members = ((name, getattr(type(self), name, None)) for name in dir(type(self)))
+        marked = [name for name, member in members if hasattr(member, "__worker_command__")]
+        return {name: getattr(self, name) for name in marked}
