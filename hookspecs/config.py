@@ -96,13 +96,14 @@ class ModelConfig(Section, frozen=True, kw_only=True):
         Dtype, Meta(description="Type of weights and activations; auto is the device's best.")
     ] = Dtype.AUTO
     max_model_len: Annotated[
-        int | None, Meta(ge=1, description="Prompt and output tokens; None: what the model has.")
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Prompt and output tokens; None: what the model has."),
     ] = None
     quantization: Annotated[str | None, Meta(description="Quantization method of the loader.")] = (
         None
     )
     seed: Annotated[
-        int, Meta(ge=0, lt=2**63, description="Seed of draws for requests that give none.")
+        int, Meta(ge=0, le=2**63 - 1, description="Seed of draws for requests that give none.")
     ] = 0
     trust_remote_code: Annotated[
         bool, Meta(description="Allow code from the model's repository to run.")
@@ -115,10 +116,12 @@ class CacheConfig(Section, frozen=True, kw_only=True):
     manager: Annotated[str, Meta(description="KV cache manager provider.")] = "paged"
     block_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens a block.")] = 16
     num_blocks: Annotated[
-        int | None, Meta(ge=2, description="Blocks, besides the null block; excludes kv_bytes.")
+        Annotated[int, Meta(ge=2)] | None,
+        Meta(description="Blocks, besides the null block; excludes kv_bytes."),
     ] = None
     kv_bytes: Annotated[
-        int | None, Meta(ge=1, description="Bytes for blocks; None: a share of free memory.")
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Bytes for blocks; None: a share of free memory."),
     ] = None
     kv_dtype: Annotated[Dtype, Meta(description="Type of keys and values; auto: the model's.")] = (
         Dtype.AUTO
@@ -172,7 +175,8 @@ class ExecutorConfig(Section, frozen=True, kw_only=True):
     tensor_parallel_size: Count = 1
     pipeline_parallel_size: Count = 1
     threads: Annotated[
-        int | None, Meta(ge=1, description="Compute threads a worker; None: the library's choice.")
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Compute threads a worker; None: the library's choice."),
     ] = None
 
 
@@ -202,7 +206,8 @@ class ServingConfig(Section, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     api_keys: tuple[str, ...] = ()
     max_waiting_requests: Annotated[
-        int | None, Meta(ge=0, description="More are refused; None: no limit.")
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="More are refused; None: no limit."),
     ] = None
     max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
 

@@ -66,8 +66,8 @@ class Executor(ABC):
     @abstractmethod
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
         """Launch the forward of a step; does not block if the executor is asynchronous. The
-        future completes (or fails) with the forward. Also called for a step without rows when
-        it has `released_slots`."""
+        future completes (or fails) with the forward. A step without rows is not executed; its
+        released slots come with the next one."""
 
     @abstractmethod
     def sample_tokens(self, grammar: GrammarOutput | None) -> Future[ModelRunnerOutput]:

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.request import AdapterRef, FinishReason, RequestStatus
 from hookspecs.types.sampling import SamplingParams
+from hookspecs.types.step import NewRequest
 
 __all__ = ["RequestTable", "RequestView"]
 
@@ -121,6 +122,10 @@ class RequestTable(Protocol):
         `num_computed_tokens` must be less than its `num_tokens`: the last token is always
         recomputed. Raises ContractViolation otherwise, or without a free slot.
         """
+
+    def describe(self, request: RequestView, block_ids: tuple[list[int], ...]) -> NewRequest:
+        """What workers are told about a request that was started in this step; for
+        `SchedulerOutput.new_requests`. `block_ids`: its whole block tables, one a group."""
 
     def preempt(self, request: RequestView) -> None:
         """RUNNING -> PREEMPTED; its slot becomes free. Its blocks must be freed too."""

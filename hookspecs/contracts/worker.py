@@ -52,8 +52,8 @@ class WorkerContext(Context, frozen=True, kw_only=True):
     world_size: int = 1
     create_loader: Callable[[], ModelLoader]
     create_sampler: Callable[[SamplerContext], Sampler]
-    create_attention: Callable[[str], AttentionBackend]
-    """By provider name: the configured one, or for `auto` the worker's choice."""
+    create_attention: Callable[[str, str], AttentionBackend]
+    """(provider name, device): the configured backend, or for `auto` the worker's choice."""
     report: Callable[[str], None] = lambda line: None
     """A line for the start-up log (the memory ledger)."""
 

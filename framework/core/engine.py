@@ -1,0 +1,360 @@
+"""`EngineCore`: schedule, run the forward, sample, update state, publish. Core process.
+
+One thread calls it; nothing here waits but for the executor's futures.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import msgspec
+
+from framework.core.invariants import check_cache, check_idle, check_result, check_schedule
+from framework.core.outputs import OutputBuilder
+from framework.core.request import Request
+from framework.core.request_table import RequestTable
+from framework.core.scheduler_view import SchedulerView
+from framework.core.update import Ending, apply_result
+from framework.plugins.calls import Calls
+from hookspecs.config import EngineConfig
+from hookspecs.contracts.executor import Executor
+from hookspecs.contracts.kv_cache import KVCacheManager
+from hookspecs.contracts.model import ResolvedModel
+from hookspecs.contracts.scheduler import Scheduler
+from hookspecs.errors import EngineDeadError, InvalidRequestError, PluginError, StepError
+from hookspecs.events import (
+    CacheReset,
+    EngineFailed,
+    EngineStopping,
+    RequestAdmitted,
+    RequestFinished,
+    StepFinished,
+)
+from hookspecs.types.control import EngineState
+from hookspecs.types.outputs import EngineCoreOutputs
+from hookspecs.types.request import EngineCoreRequest, FinishReason
+from hookspecs.types.stats import SchedulerStats
+from hookspecs.types.step import SchedulerOutput
+
+__all__ = ["EngineCore", "EngineParts"]
+
+logger = logging.getLogger("framework.core")
+T = TypeVar("T")
+
+
+class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The selected plugins' objects, and who provides them, as `framework.core.setup` made
+    them."""
+
+    config: EngineConfig
+    model: ResolvedModel
+    max_model_len: int
+    """Tokens: what the configuration, the model and the cache allow."""
+    cache_tokens: int
+    """Tokens that one request can hold in an empty cache."""
+    table: RequestTable
+    kv_cache: KVCacheManager
+    scheduler: Scheduler
+    executor: Executor
+    view: SchedulerView
+    calls: Calls
+    phase_plugins: dict[str, str]
+    """Step phase to the plugin whose object implements it."""
+    engine_index: int = 0
+
+
+class EngineCore:
+    """Owns the requests and the invariants; the parts decide and compute."""
+
+    def __init__(self, parts: EngineParts, clock: Callable[[], float] = time.monotonic) -> None:
+        self.parts = parts
+        self.state = EngineState.RUNNING
+        self._clock = clock
+        self._table = parts.table
+        self._kv_cache = parts.kv_cache
+        self._scheduler = parts.scheduler
+        self._calls = parts.calls
+        self._outputs = OutputBuilder(parts.engine_index)
+        self._requests: dict[str, Request] = {}
+        self._by_handle: dict[tuple[int, int], Request] = {}
+        self._arrivals = 0
+        self._step = 0
+        self.last_step_was_empty = False
+        """Whether the last step had nothing to compute."""
+        self._num_preempted = 0
+        self._budget = parts.config.scheduler.max_num_batched_tokens
+        self._debug = parts.config.engine.debug
+        bind = parts.calls.bind_step
+        self._schedule_phase = bind("schedule", parts.scheduler.schedule)
+        self._execute_phase = bind("execute_model", parts.executor.execute_model)
+        self._sample_phase = bind("sample_tokens", parts.executor.sample_tokens)
+        self._update_phase = bind("update_from_output", parts.scheduler.update_from_output)
+
+    # Requests
+
+    def add_request(self, wire: EngineCoreRequest) -> None:
+        """Queue a request. InvalidRequestError for a duplicate id; a request that no cache
+        state could ever hold ends at once with an error."""
+        self._require_alive()
+        if wire.request_id in self._requests:
+            raise InvalidRequestError(
+                f"a request with id {wire.request_id!r} is still in the engine; ids must be unique",
+                param="request_id",
+                value=wire.request_id,
+            )
+        request = Request(
+            wire,
+            arrival=self._arrivals,
+            max_model_len=self.parts.max_model_len,
+            block_size=self.parts.config.cache.block_size,
+            queued_at=self._clock(),
+        )
+        self._arrivals += 1
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._table.end(request, FinishReason.ERROR, refusal)
+            self._outputs.add_ended(request)
+            self._announce_finish(request)
+            return
+        self._requests[wire.request_id] = request
+        self._by_handle[wire.client_index, wire.handle] = request
+        self._scheduler.add_request(request)
+
+    def abort_requests(self, handles: Iterable[int], *, client_index: int = 0) -> None:
+        """End requests with finish reason `abort`; handles that are gone are ignored."""
+        for handle in handles:
+            request = self._by_handle.get((client_index, handle))
+            if request is not None:
+                self._end(Ending(request, FinishReason.ABORT, None, True, False))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a call of `step` would do or tell anything."""
+        return bool(self._requests) or self._outputs.has_news
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that have not ended."""
+        return len(self._requests)
+
+    # The step
+
+    def step(self) -> dict[int, EngineCoreOutputs]:
+        """One step; returns client index to its outputs.
+
+        Raises what made the engine unusable, once; after that EngineDeadError.
+        """
+        self._require_alive()
+        begin = self._clock()
+        try:
+            self.parts.view.begin_step()
+            scheduled = self._phase("schedule", self._schedule_phase)
+            self._admit(scheduled)
+            decided = self._clock()
+            self.last_step_was_empty = not scheduled.num_rows
+            if scheduled.num_rows:
+                launched = self._phase("execute_model", lambda: self._execute_phase(scheduled))
+                sampling = self._phase("sample_tokens", lambda: self._sample_phase(None))
+                self._await("execute_model", launched)
+                result = self._await("sample_tokens", sampling)
+                ran = self._clock()
+                vocab_size = self.parts.model.info.vocab_size
+                self._phase("sample_tokens", lambda: check_result(scheduled, result, vocab_size))
+                applied = apply_result(
+                    scheduled, result, self._table, self._kv_cache, self._outputs, self._end
+                )
+                self._phase("update_from_output", lambda: self._update_phase(scheduled, applied))
+                self._observe(scheduled, len(result.token_ids), begin, decided, ran)
+            self._check()
+        except Exception as error:
+            self._die(error)
+            raise
+        return self._publish()
+
+    def _admit(self, scheduled: SchedulerOutput) -> None:
+        """Check the decision, then make it the kernel's: counts advance, starts are noted."""
+        table = self._table
+        self._phase(
+            "schedule", lambda: check_schedule(scheduled, table, self._kv_cache, self._budget)
+        )
+        for request, reason, message in table.take_pending_finishes():
+            if not request.finished:
+                self._end(Ending(request, reason, message or None, True, False))
+        self._num_preempted += len(scheduled.preempted_request_ids)
+        for request in table.take_started():
+            if request.scheduled_at is None:
+                request.scheduled_at = self._clock()
+                if self._calls.has_observers("on_request_admitted"):
+                    self._calls.on_request_admitted(
+                        RequestAdmitted(
+                            request_id=request.request_id,
+                            num_prompt_tokens=request.num_prompt_tokens,
+                            num_cached_tokens=request.num_cached_tokens,
+                            queue_time=request.scheduled_at - request.queued_at,
+                            tenant=request.tenant,
+                        )
+                    )
+        if scheduled.num_rows:
+            self._step += 1
+            scheduled.step = self._step
+            scheduled.released_slots = table.take_released()
+            slots = scheduled.slots
+            table.num_computed_tokens[slots] += scheduled.num_scheduled_tokens
+            self.parts.view.count_served(table.tenants[slots], scheduled.num_scheduled_tokens)
+
+    def _end(self, ending: Ending) -> None:
+        """The one way out of the engine: blocks, queues, slot, output row, observers."""
+        request, reason, error, keep_blocks, has_row = ending
+        if request.slot >= 0:
+            self._kv_cache.free(request.slot, keep=keep_blocks)
+        self._scheduler.on_request_finished(request, reason)
+        self._table.end(request, reason, error)
+        del self._requests[request.request_id]
+        del self._by_handle[request.wire.client_index, request.wire.handle]
+        if not has_row:
+            self._outputs.add_ended(request)
+        self._announce_finish(request)
+
+    def _publish(self) -> dict[int, EngineCoreOutputs]:
+        outputs = self._outputs.build(self._clock())
+        for bundle in outputs.values():
+            bundle.scheduler_stats = self._take_stats()
+            break
+        return outputs
+
+    # Control
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False while blocks are in use."""
+        self._require_alive()
+        done = self._kv_cache.reset_prefix_cache()
+        if done and self._calls.has_observers("on_cache_reset"):
+            self._calls.on_cache_reset(CacheReset(engine_index=self.parts.engine_index))
+        return done
+
+    def shutdown(self, reason: str = "shutdown") -> None:
+        """Stop the executor; safe to call twice."""
+        if self.state is EngineState.STOPPED:
+            return
+        if self.state is not EngineState.DEAD and self._calls.has_observers("on_engine_stopping"):
+            self._calls.on_engine_stopping(
+                EngineStopping(engine_index=self.parts.engine_index, reason=reason)
+            )
+        self.state = EngineState.STOPPED
+        self.parts.executor.shutdown()
+
+    # Behind the step
+
+    def _refusal(self, request: Request) -> str | None:
+        limit, cache = self.parts.max_model_len, self.parts.cache_tokens
+        if request.num_prompt_tokens >= limit:
+            return (
+                f"the prompt has {request.num_prompt_tokens} tokens; the limit of prompt and "
+                f"output is {limit}"
+            )
+        if request.max_total_tokens > cache:
+            return (
+                f"the request can come to {request.max_total_tokens} tokens (prompt "
+                f"{request.num_prompt_tokens}), but the KV cache holds {cache}; lower max_tokens "
+                "or raise cache.kv_bytes"
+            )
+        return None
+
+    def _phase(self, phase: str, call: Callable[[], T]) -> T:
+        """Run a phase; an exception is attributed to the plugin that implements it."""
+        try:
+            return call()
+        except PluginError as error:
+            error.plugin = error.plugin or self.parts.phase_plugins[phase]
+            raise
+        except Exception as error:
+            plugin = self.parts.phase_plugins[phase]
+            raise StepError(
+                f"{phase} of plugin {plugin!r} raised {type(error).__name__}: {error}",
+                plugin=plugin,
+                hook=phase,
+            ) from error
+
+    def _await(self, phase: str, future: Future[T]) -> T:
+        return self._phase(phase, future.result)
+
+    def _observe(
+        self,
+        scheduled: SchedulerOutput,
+        num_sampled: int,
+        begin: float,
+        decided: float,
+        ran: float,
+    ) -> None:
+        end = self._clock()
+        self.parts.view.count_step(end - begin)
+        if self._calls.has_observers("on_step_finished"):
+            self._calls.on_step_finished(
+                StepFinished(
+                    step=scheduled.step,
+                    num_scheduled_tokens=scheduled.total_num_scheduled_tokens,
+                    num_rows=scheduled.num_rows,
+                    num_sampled_tokens=num_sampled,
+                    num_running=self._scheduler.num_running,
+                    num_waiting=self._scheduler.num_waiting,
+                    preempted_request_ids=tuple(scheduled.preempted_request_ids),
+                    schedule_s=decided - begin,
+                    execute_s=ran - decided,
+                    update_s=end - ran,
+                )
+            )
+
+    def _announce_finish(self, request: Request) -> None:
+        if self._calls.has_observers("on_request_finished"):
+            self._calls.on_request_finished(
+                RequestFinished(
+                    request_id=request.request_id,
+                    finish_reason=request.finish_reason or FinishReason.ERROR,
+                    num_prompt_tokens=request.num_prompt_tokens,
+                    num_output_tokens=request.num_output_tokens,
+                    num_preemptions=request.num_preemptions,
+                    error=request.error,
+                    tenant=request.tenant,
+                    labels=request.wire.labels,
+                )
+            )
+
+    def _check(self) -> None:
+        if not self._requests:
+            check_idle(self._kv_cache, self._table)
+            check_cache(self._kv_cache)
+        elif self._debug:
+            check_cache(self._kv_cache)
+
+    def _take_stats(self) -> SchedulerStats:
+        preempted, self._num_preempted = self._num_preempted, 0
+        return SchedulerStats(
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_preempted=preempted,
+            kv_blocks_total=self._kv_cache.num_total_blocks,
+            kv_blocks_free=self._kv_cache.num_free_blocks,
+            prefix_cache=self._kv_cache.take_stats(),
+            step=self._step,
+        )
+
+    def _require_alive(self) -> None:
+        if self.state in (EngineState.DEAD, EngineState.STOPPED):
+            raise EngineDeadError(f"the engine core is {self.state}; it takes no more requests")
+
+    def _die(self, error: Exception) -> None:
+        self.state = EngineState.DEAD
+        plugin = getattr(error, "plugin", None)
+        logger.error("the engine core stops: %s", error)
+        if self._calls.has_observers("on_engine_failed"):
+            self._calls.on_engine_failed(
+                EngineFailed(
+                    engine_index=self.parts.engine_index,
+                    error=f"{type(error).__name__}: {error}",
+                    plugin=plugin,
+                )
+            )

@@ -1,0 +1,124 @@
+"""What no plugin may break: checked on every step, cheaply, with array operations.
+
+A breach is a ContractViolation that names the plugin; the engine stops before wrong state can
+reach a request. Core process.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framework.core.request_table import RequestTable
+from hookspecs.contracts.kv_cache import KVCacheManager
+from hookspecs.errors import ContractViolation, InternalError
+from hookspecs.types.columns import BoolColumn, Int32Column
+from hookspecs.types.step import ModelRunnerOutput, SchedulerOutput
+
+__all__ = ["check_cache", "check_idle", "check_result", "check_schedule"]
+
+
+def check_schedule(
+    scheduled: SchedulerOutput, table: RequestTable, kv_cache: KVCacheManager, budget: int
+) -> None:
+    """Every row runs, none twice, the budget is kept, and counts agree with the table's."""
+    if not isinstance(scheduled, SchedulerOutput):
+        raise ContractViolation(
+            f"schedule returned {type(scheduled).__name__}; it must return a SchedulerOutput"
+        )
+    slots, counts = scheduled.slots, scheduled.num_scheduled_tokens
+    rows = len(slots)
+    columns = (counts, scheduled.num_computed_tokens, scheduled.samples)
+    if any(len(column) != rows for column in columns):
+        raise ContractViolation(
+            f"schedule returned columns of lengths {[rows, *map(len, columns)]}; all must agree"
+        )
+    total = int(counts.sum())
+    if total != scheduled.total_num_scheduled_tokens or total > budget:
+        raise ContractViolation(
+            f"schedule gave out {total} tokens and says "
+            f"{scheduled.total_num_scheduled_tokens}; the budget is {budget}"
+        )
+    if not rows:
+        return
+    if slots.min() < 0 or slots.max() >= len(table.running) or not table.running[slots].all():
+        raise ContractViolation(
+            f"schedule named slots in which no request runs: {_where(slots, _idle(slots, table))}"
+        )
+    if np.bincount(slots, minlength=1).max() > 1:
+        raise ContractViolation(f"schedule named a slot twice: {sorted(slots.tolist())}")
+    computed = table.num_computed_tokens[slots]
+    if (scheduled.num_computed_tokens != computed).any():
+        raise ContractViolation(
+            "schedule reports other computed tokens than the request table for slots "
+            f"{_where(slots, scheduled.num_computed_tokens != computed)}"
+        )
+    reach = computed + counts
+    wanted = table.num_tokens[slots]
+    if (counts < 1).any() or (reach > wanted).any():
+        raise ContractViolation(
+            "schedule gave a request no token, or more than it has: slots "
+            f"{_where(slots, (counts < 1) | (reach > wanted))}"
+        )
+    if (scheduled.samples != (reach == wanted)).any():
+        raise ContractViolation(
+            "schedule must sample exactly for rows that reach their last token; wrong for slots "
+            f"{_where(slots, scheduled.samples != (reach == wanted))}"
+        )
+    if (reach > kv_cache.capacity[slots]).any():
+        raise ContractViolation(
+            "schedule gave tokens to requests whose blocks can not hold them: slots "
+            f"{_where(slots, reach > kv_cache.capacity[slots])}"
+        )
+
+
+def check_result(scheduled: SchedulerOutput, result: ModelRunnerOutput, vocab_size: int) -> None:
+    """One token for each row that samples and did not fail, none for the others."""
+    if not isinstance(result, ModelRunnerOutput):
+        raise ContractViolation(
+            f"sample_tokens gave {type(result).__name__}; it must give a ModelRunnerOutput"
+        )
+    expected = scheduled.samples.astype(np.int32)
+    for slot in result.failures:
+        expected[scheduled.slots == slot] = 0
+    if len(result.num_sampled) != scheduled.num_rows or (result.num_sampled != expected).any():
+        raise ContractViolation(
+            f"sample_tokens gave {result.num_sampled.tolist()} tokens for the rows of a step "
+            f"that samples {expected.tolist()}"
+        )
+    tokens = result.token_ids
+    if len(tokens) != int(expected.sum()):
+        raise ContractViolation(
+            f"sample_tokens gave {len(tokens)} token ids for {int(expected.sum())} sampling rows"
+        )
+    if len(tokens) and (tokens.min() < 0 or tokens.max() >= vocab_size):
+        raise ContractViolation(
+            f"sample_tokens gave a token id outside of [0, {vocab_size}): "
+            f"{[int(t) for t in tokens if not 0 <= t < vocab_size]}"
+        )
+
+
+def check_cache(kv_cache: KVCacheManager) -> None:
+    """The cache's accounts add up (complete check: its cost grows with the cache)."""
+    kv_cache.check()
+
+
+def check_idle(kv_cache: KVCacheManager, table: RequestTable) -> None:
+    """Nothing runs: no slot and no block may be in use."""
+    if table.num_running:
+        raise InternalError(f"the engine is idle but {table.num_running} slots are in use")
+    if kv_cache.blocks_in_use():
+        raise ContractViolation(
+            f"the engine is idle but the KV cache counts {kv_cache.blocks_in_use()} blocks in use"
+        )
+
+
+def _idle(slots: Int32Column, table: RequestTable) -> BoolColumn:
+    known = (slots >= 0) & (slots < len(table.running))
+    result: BoolColumn = ~known
+    result[known] = ~table.running[slots[known]]
+    return result
+
+
+def _where(slots: Int32Column, mask: BoolColumn) -> list[int]:
+    found: list[int] = slots[mask].tolist()
+    return found

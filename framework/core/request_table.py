@@ -1,0 +1,172 @@
+"""The record of running requests, by slot: the only place where a request changes state.
+
+What changes by one rule for all rows of a step lies in numpy columns indexed by slot; request
+objects are touched at events (start, block boundary, stop). Core process, main thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from framework.core.request import Request
+from hookspecs.contracts.request_view import RequestView
+from hookspecs.errors import ContractViolation
+from hookspecs.types.columns import BoolColumn, Int32Column, Int64Column
+from hookspecs.types.request import FinishReason, RequestStatus
+from hookspecs.types.step import NewRequest
+
+__all__ = ["PendingFinish", "RequestTable"]
+
+
+class PendingFinish(NamedTuple):
+    """A request that the scheduler wants ended."""
+
+    request: Request
+    reason: FinishReason
+    message: str
+
+
+class RequestTable:
+    """Implements the `RequestTable` protocol of the contract, and what only the kernel uses."""
+
+    def __init__(self, max_num_seqs: int) -> None:
+        self.num_tokens: Int32Column = np.zeros(max_num_seqs, np.int32)
+        self.num_computed_tokens: Int32Column = np.zeros(max_num_seqs, np.int32)
+        self.running: BoolColumn = np.zeros(max_num_seqs, np.bool_)
+        self.max_total_tokens: Int32Column = np.zeros(max_num_seqs, np.int32)
+        self.eos_token_id: Int32Column = np.full(max_num_seqs, -1, np.int32)
+        """-1: none."""
+        self.has_stop_tokens: BoolColumn = np.zeros(max_num_seqs, np.bool_)
+        self.first_output: BoolColumn = np.zeros(max_num_seqs, np.bool_)
+        """The next token is the first that its user gets."""
+        self.handles: Int64Column = np.zeros(max_num_seqs, np.int64)
+        self.clients: Int32Column = np.zeros(max_num_seqs, np.int32)
+        self.tenants: Int32Column = np.zeros(max_num_seqs, np.int32)
+        self.requests: list[Request | None] = [None] * max_num_seqs
+        self._free = list(range(max_num_seqs))
+        self._released: list[int] = []
+        self._started: list[Request] = []
+        self._pending_finishes: list[PendingFinish] = []
+        self._tenant_index: dict[str, int] = {}
+
+    @property
+    def num_free_slots(self) -> int:
+        return len(self._free)
+
+    @property
+    def num_running(self) -> int:
+        """Slots in use."""
+        return len(self.requests) - len(self._free)
+
+    def at(self, slot: int) -> Request:
+        request = self.requests[slot] if 0 <= slot < len(self.requests) else None
+        if request is None:
+            raise KeyError(f"no request runs in slot {slot}")
+        return request
+
+    def tenant_index(self, tenant: str) -> int:
+        """A small number for a tenant, for columns."""
+        return self._tenant_index.setdefault(tenant, len(self._tenant_index))
+
+    def start(self, request: RequestView, num_computed_tokens: int) -> int:
+        own = cast(Request, request)
+        if own.status not in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
+            raise ContractViolation(
+                f"request {own.request_id!r} was started while it is {own.status.name}; only a "
+                "waiting or preempted request can start"
+            )
+        if not 0 <= num_computed_tokens < own.num_tokens:
+            raise ContractViolation(
+                f"request {own.request_id!r} was started with {num_computed_tokens} computed "
+                f"tokens of {own.num_tokens}; at least the last token must be computed"
+            )
+        if not self._free:
+            raise ContractViolation(
+                f"request {own.request_id!r} was started without a free slot; "
+                f"all {len(self.requests)} are in use (scheduler.max_num_seqs)"
+            )
+        slot = heapq.heappop(self._free)
+        own.slot = slot
+        own.status = RequestStatus.RUNNING
+        if not own.emitted:
+            own.prompt_logprobs.clear()
+            own.num_cached_tokens = num_computed_tokens
+        self.requests[slot] = own
+        self.num_tokens[slot] = own.num_tokens
+        self.num_computed_tokens[slot] = num_computed_tokens
+        self.running[slot] = True
+        self.max_total_tokens[slot] = own.max_total_tokens
+        eos = own.wire.eos_token_id
+        self.eos_token_id[slot] = -1 if eos is None else eos
+        self.has_stop_tokens[slot] = bool(own.stop_token_ids)
+        self.first_output[slot] = not own.emitted
+        self.handles[slot] = own.wire.handle
+        self.clients[slot] = own.wire.client_index
+        self.tenants[slot] = self.tenant_index(own.tenant)
+        self._started.append(own)
+        return slot
+
+    def describe(self, request: RequestView, block_ids: tuple[list[int], ...]) -> NewRequest:
+        own = cast(Request, request)
+        return NewRequest(
+            request_id=own.request_id,
+            slot=own.slot,
+            token_ids=own.token_ids,
+            num_prompt_tokens=own.num_prompt_tokens,
+            num_computed_tokens=int(self.num_computed_tokens[own.slot]),
+            block_ids=block_ids,
+            sampling_params=own.sampling_params,
+            eos_token_id=own.wire.eos_token_id,
+            prompt_embeds=own.wire.prompt_embeds,
+            adapter=own.adapter,
+        )
+
+    def preempt(self, request: RequestView) -> None:
+        own = cast(Request, request)
+        if own.status is not RequestStatus.RUNNING:
+            raise ContractViolation(
+                f"request {own.request_id!r} was preempted while it is {own.status.name}; only a "
+                "running request can be"
+            )
+        self._release(own)
+        own.status = RequestStatus.PREEMPTED
+        own.num_preemptions += 1
+
+    def finish(self, request: RequestView, reason: FinishReason, message: str = "") -> None:
+        own = cast(Request, request)
+        if not own.finished:
+            self._pending_finishes.append(PendingFinish(own, reason, message))
+
+    def end(self, request: Request, reason: FinishReason, error: str | None) -> None:
+        """Any state -> FINISHED; a slot becomes free."""
+        if request.slot >= 0:
+            self._release(request)
+        request.status = RequestStatus.FINISHED
+        request.finish_reason = reason
+        request.error = error
+
+    def take_released(self) -> list[int]:
+        """Slots that became free since the last call."""
+        released, self._released = self._released, []
+        return released
+
+    def take_started(self) -> list[Request]:
+        """Requests that were started since the last call."""
+        started, self._started = self._started, []
+        return started
+
+    def take_pending_finishes(self) -> list[PendingFinish]:
+        """Requests that the scheduler wants ended."""
+        pending, self._pending_finishes = self._pending_finishes, []
+        return pending
+
+    def _release(self, request: Request) -> None:
+        slot = request.slot
+        self.requests[slot] = None
+        self.running[slot] = False
+        heapq.heappush(self._free, slot)
+        self._released.append(slot)
+        request.slot = -1

@@ -1,0 +1,324 @@
+"""Makes an engine core from the configuration and the selected plugins. Core process.
+
+Order, which plugins may rely on: model source, executor and workers (weights), KV cache, cache
+manager, policies, scheduler. Every feature that a missing capability turns off is reported.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import cast
+
+from framework.core.engine import EngineCore, EngineParts
+from framework.core.kv_setup import fit_model_len, make_kv_config
+from framework.core.policy_stack import PolicyStack
+from framework.core.request_table import RequestTable
+from framework.core.scheduler_view import SchedulerView
+from framework.plugins.manager import PluginManager
+from hookspecs.config import EngineConfig, Switch
+from hookspecs.contracts.attention import AttentionBackend
+from hookspecs.contracts.executor import Executor, ExecutorCapability
+from hookspecs.contracts.kv_cache import EvictionPolicy, KVCacheCapability, KVCacheManager
+from hookspecs.contracts.logits import Sampler, SamplerContext
+from hookspecs.contracts.model import ModelLoader, ModelSource, ResolvedModel
+from hookspecs.contracts.policy import SchedulingPolicy
+from hookspecs.contracts.scheduler import Scheduler, SchedulerCapability
+from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext
+from hookspecs.errors import (
+    ConfigError,
+    ModelNotFoundError,
+    ProviderNotFoundError,
+    UnsupportedFeatureError,
+)
+from hookspecs.events import EngineStarted
+from hookspecs.types.kv import KVCacheConfig
+
+__all__ = ["build_engine_core", "choose_worker", "resolve_model"]
+
+Report = Callable[[str], None]
+Progress = Callable[[str, float], None]
+
+
+def resolve_model(plugins: PluginManager, progress: Progress) -> ResolvedModel:
+    """Ask the configured source, or the first whose `matches` says so."""
+    model = plugins.config.model
+    if model.source != "auto":
+        names = [model.source]
+    else:
+        names = [registered.provider.name for registered in plugins.providers("model_source")]
+    for name in names:
+        source: ModelSource = plugins.create("model_source", name, progress=progress)
+        if model.source != "auto" or source.matches(model.name):
+            return source.resolve(model.name, model.revision)
+    raise ModelNotFoundError(
+        f"no model source takes model.name = {model.name!r}; asked were {', '.join(names)}. Give "
+        "a local directory, a hub name, package:NAME, or the path of a .gguf file"
+    )
+
+
+def choose_worker(plugins: PluginManager) -> str:
+    """The configured worker, or the one that rates this machine highest."""
+    configured: str = plugins.config.executor.worker
+    if configured != "auto":
+        return configured
+    rated: list[tuple[int, str]] = []
+    for registered in plugins.providers("worker"):
+        name = registered.provider.name
+        worker = cast(type[Worker], plugins.load("worker", name))
+        rated.append((worker.rate(), name))
+    best = max(rated, default=(0, ""))
+    if best[0] <= 0:
+        raise ProviderNotFoundError(
+            "executor.worker is auto, but no worker suits this machine; installed are "
+            f"{', '.join(name for _, name in rated) or 'none'}. Name one to force it"
+        )
+    return best[1]
+
+
+def build_engine_core(
+    plugins: PluginManager, model: ResolvedModel, *, report: Report, engine_index: int = 0
+) -> tuple[EngineCore, str, KVCacheConfig]:
+    """The engine core, the name of its worker, and the shape of its cache."""
+    config = plugins.config
+    worker_name = choose_worker(plugins)
+    limit = _model_len(config, model)
+    _check_async_stepping(plugins, worker_name, report)
+    executor = _make_executor(plugins, model, worker_name, limit, report)
+    try:
+        executor.start()
+        return _build(plugins, model, executor, worker_name, limit, report, engine_index)
+    except BaseException:
+        executor.shutdown()
+        raise
+
+
+def _build(
+    plugins: PluginManager,
+    model: ResolvedModel,
+    executor: Executor,
+    worker_name: str,
+    limit: int,
+    report: Report,
+    engine_index: int,
+) -> tuple[EngineCore, str, KVCacheConfig]:
+    config = plugins.config
+    kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
+    executor.initialize_kv_cache(kv_config)
+
+    table = RequestTable(config.scheduler.max_num_seqs)
+    eviction: EvictionPolicy = plugins.create(
+        "eviction_policy", config.cache.eviction, num_blocks=kv_config.num_blocks
+    )
+    kv_cache: KVCacheManager = plugins.create(
+        "kv_cache_manager",
+        config.cache.manager,
+        kv_config=kv_config,
+        requests=table,
+        eviction=eviction,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_model_len=limit,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+    )
+    cache_tokens = fit_model_len(limit, kv_cache.can_ever_fit)
+    max_model_len = _fit(config, limit, cache_tokens, kv_config, report)
+
+    waiting: list[Scheduler] = []
+    view = SchedulerView(table, kv_cache, lambda: waiting[0].num_waiting if waiting else 0)
+    policies: list[SchedulingPolicy] = [
+        plugins.create("scheduling_policy", name) for name in config.scheduler.policies
+    ]
+    scheduler: Scheduler = plugins.create(
+        "scheduler",
+        config.scheduler.name,
+        requests=table,
+        kv_cache=kv_cache,
+        policies=PolicyStack(policies, view),
+        max_model_len=max_model_len,
+    )
+    waiting.append(scheduler)
+    by_phase = {
+        "schedule": plugins.resolve("scheduler", config.scheduler.name),
+        "update_from_output": plugins.resolve("scheduler", config.scheduler.name),
+        "execute_model": plugins.resolve("worker", worker_name),
+        "sample_tokens": plugins.resolve("worker", worker_name),
+    }
+    core = EngineCore(
+        EngineParts(
+            config=config,
+            model=model,
+            max_model_len=max_model_len,
+            cache_tokens=cache_tokens,
+            table=table,
+            kv_cache=kv_cache,
+            scheduler=scheduler,
+            executor=executor,
+            view=view,
+            calls=plugins.calls,
+            phase_plugins={phase: found.info.name for phase, found in by_phase.items()},
+            engine_index=engine_index,
+        )
+    )
+    if plugins.calls.has_observers("on_engine_started"):
+        plugins.calls.on_engine_started(
+            EngineStarted(
+                engine_index=engine_index,
+                model=model.name,
+                max_model_len=max_model_len,
+                num_blocks=kv_config.num_blocks - 1,
+                block_size=kv_config.block_size,
+                plugins={
+                    "scheduler": config.scheduler.name,
+                    "policies": ",".join(config.scheduler.policies),
+                    "kv_cache_manager": config.cache.manager,
+                    "executor": config.executor.name,
+                    "worker": worker_name,
+                },
+            )
+        )
+    return core, worker_name, kv_config
+
+
+def _make_executor(
+    plugins: PluginManager, model: ResolvedModel, worker_name: str, limit: int, report: Report
+) -> Executor:
+    config = plugins.config
+
+    def create_loader() -> ModelLoader:
+        return cast(ModelLoader, plugins.create("model_loader", config.model.loader))
+
+    def create_sampler(context: SamplerContext) -> Sampler:
+        return cast(
+            Sampler,
+            plugins.create(
+                "sampler",
+                config.executor.sampler,
+                vocab_size=context.vocab_size,
+                max_num_seqs=context.max_num_seqs,
+                device=context.device,
+            ),
+        )
+
+    def create_attention(name: str, device: str) -> AttentionBackend:
+        backend = plugins.create(
+            "attention_backend", name, device=device, block_size=config.cache.block_size
+        )
+        return cast(AttentionBackend, backend)
+
+    worker_context = cast(
+        WorkerContext,
+        plugins.context(
+            "worker",
+            worker_name,
+            model=model,
+            max_model_len=limit,
+            create_loader=create_loader,
+            create_sampler=create_sampler,
+            create_attention=create_attention,
+            report=report,
+        ),
+    )
+    return cast(
+        Executor,
+        plugins.create(
+            "executor",
+            config.executor.name,
+            model=model,
+            max_model_len=limit,
+            create_worker=functools.partial(plugins.construct, "worker", worker_name),
+            worker_context=worker_context,
+        ),
+    )
+
+
+def _plan_cache(
+    plugins: PluginManager, executor: Executor, worker_name: str, limit: int, report: Report
+) -> KVCacheConfig:
+    config = plugins.config
+    specs = executor.kv_layer_specs()
+    manager = plugins.capabilities("kv_cache_manager", config.cache.manager)
+    windows = KVCacheCapability.SLIDING_WINDOW in manager
+    if any(spec.sliding_window for spec in specs) and not windows:
+        report(
+            f"sliding windows do not save cache memory: KV cache manager "
+            f"{config.cache.manager!r} does not declare sliding_window"
+        )
+    if config.cache.enable_prefix_caching and KVCacheCapability.PREFIX_CACHING not in manager:
+        report(
+            f"prefix caching is off: KV cache manager {config.cache.manager!r} does not declare "
+            "prefix_caching"
+        )
+    kv_config = make_kv_config(
+        specs,
+        config.cache,
+        available_bytes=executor.available_kv_bytes,
+        windows=windows,
+        max_useful_tokens=config.scheduler.max_num_seqs * limit,
+    )
+    report(
+        f"KV cache: {kv_config.num_blocks - 1} blocks of {kv_config.block_size} tokens "
+        f"({kv_config.bytes_per_block * kv_config.num_blocks / 2**20:.0f} MiB) in "
+        f"{len(kv_config.groups)} group(s)"
+    )
+    return kv_config
+
+
+def _model_len(config: EngineConfig, model: ResolvedModel) -> int:
+    own = model.info.max_model_len
+    wanted = config.model.max_model_len
+    if wanted is not None and wanted > own:
+        raise ConfigError(
+            f"model.max_model_len is {wanted}, but {model.name!r} was made for {own} tokens; "
+            f"give at most {own}"
+        )
+    return own if wanted is None else wanted
+
+
+def _fit(
+    config: EngineConfig, limit: int, cache_tokens: int, kv_config: KVCacheConfig, report: Report
+) -> int:
+    """The effective limit: what was asked for, or, if nothing was, what the cache can hold."""
+    if cache_tokens >= limit:
+        return limit
+    if config.model.max_model_len is not None:
+        report(
+            f"model.max_model_len is {limit} tokens, but the KV cache holds {cache_tokens} of one "
+            "request; requests that could grow beyond are refused"
+        )
+        return limit
+    if cache_tokens < 2:
+        raise ConfigError(
+            f"the KV cache of {kv_config.num_blocks - 1} blocks of {kv_config.block_size} tokens "
+            "can not hold a request; raise cache.num_blocks or cache.kv_bytes"
+        )
+    report(
+        f"the limit of prompt and output is {cache_tokens} tokens, not the model's {limit}: the "
+        "KV cache holds no more (cache.kv_bytes)"
+    )
+    return cache_tokens
+
+
+def _check_async_stepping(plugins: PluginManager, worker_name: str, report: Report) -> None:
+    """Say which selected plugin can not step asynchronously, or refuse if it was asked for."""
+    config = plugins.config
+    wanted = config.scheduler.async_stepping
+    if wanted is Switch.OFF:
+        return
+    selected: tuple[tuple[str, str, str], ...] = (
+        ("scheduler", config.scheduler.name, SchedulerCapability.ASYNC_STEPPING),
+        ("executor", config.executor.name, ExecutorCapability.ASYNC_STEPPING),
+        ("worker", worker_name, WorkerCapability.ASYNC_STEPPING),
+    )
+    lacking = [
+        f"{kind} {name!r}"
+        for kind, name, capability in selected
+        if capability not in plugins.capabilities(kind, name)
+    ]
+    if not lacking:
+        return
+    message = f"{', '.join(lacking)} can not step asynchronously"
+    if wanted is Switch.ON:
+        raise UnsupportedFeatureError(
+            f"scheduler.async_stepping is on, but {message}; set it to auto or off"
+        )
+    report(f"asynchronous stepping is off: {message}")
