@@ -16,8 +16,9 @@ from hookspecs import (
 )
 
 if TYPE_CHECKING:
+    from framework.frontend.llm import LLM
     from framework.frontend.llm_engine import LLMEngine
-    from framework.launch import LLM, Engine, launch
+    from framework.launcher import Engine, launch
 
 __all__ = [
     "LLM",
@@ -34,9 +35,9 @@ __all__ = [
 ]
 
 _LAZY = {
-    "LLM": "framework.launch",
-    "Engine": "framework.launch",
-    "launch": "framework.launch",
+    "LLM": "framework.frontend.llm",
+    "Engine": "framework.launcher",
+    "launch": "framework.launcher",
     "LLMEngine": "framework.frontend.llm_engine",
 }
 

@@ -32,7 +32,7 @@ class UniprocExecutor(Executor):
         return self._worker
 
     def start(self) -> None:
-        worker = self.context.create_worker(self.context.worker_context)
+        worker = self.context.create_worker(0, 0, 1)
         worker.init_device()
         worker.load_model()
         self._worker = worker

@@ -45,6 +45,8 @@ __all__ = ["EngineCore", "EngineParts"]
 logger = logging.getLogger("framework.core")
 T = TypeVar("T")
 
+_BLOCKS_CHECKED_A_STEP = 64
+
 
 class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     """The selected plugins' objects, and who provides them, as `framework.core.setup` made
@@ -85,6 +87,7 @@ class EngineCore:
         self._step = 0
         self.last_step_was_empty = False
         """Whether the last step had nothing to compute."""
+        self._checked_at = 0
         self._num_preempted = 0
         self._budget = parts.config.scheduler.max_num_batched_tokens
         self._debug = parts.config.engine.debug
@@ -324,11 +327,15 @@ class EngineCore:
             )
 
     def _check(self) -> None:
-        if not self._requests:
+        """Integrity: slots and blocks in use when idle; all accounts when debugging, and when
+        idle after enough steps to carry the cost, which grows with the cache."""
+        idle = not self._requests
+        if idle:
             check_idle(self._kv_cache, self._table)
+        due = (self._step - self._checked_at) * _BLOCKS_CHECKED_A_STEP
+        if self._debug or (idle and due >= self._kv_cache.num_total_blocks):
             check_cache(self._kv_cache)
-        elif self._debug:
-            check_cache(self._kv_cache)
+            self._checked_at = self._step
 
     def _take_stats(self) -> SchedulerStats:
         preempted, self._num_preempted = self._num_preempted, 0

@@ -6,7 +6,6 @@ manager, policies, scheduler. Every feature that a missing capability turns off 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import cast
 
@@ -15,6 +14,7 @@ from framework.core.kv_setup import fit_model_len, make_kv_config
 from framework.core.policy_stack import PolicyStack
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
+from framework.plugins.construct import import_target
 from framework.plugins.manager import PluginManager
 from hookspecs.config import EngineConfig, Switch
 from hookspecs.contracts.attention import AttentionBackend
@@ -24,9 +24,10 @@ from hookspecs.contracts.logits import Sampler, SamplerContext
 from hookspecs.contracts.model import ModelLoader, ModelSource, ResolvedModel
 from hookspecs.contracts.policy import SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler, SchedulerCapability
-from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext
+from hookspecs.contracts.worker import Worker, WorkerCapability
 from hookspecs.errors import (
     ConfigError,
+    MissingDependencyError,
     ModelNotFoundError,
     ProviderNotFoundError,
     UnsupportedFeatureError,
@@ -57,7 +58,7 @@ def resolve_model(plugins: PluginManager, progress: Progress) -> ResolvedModel:
     )
 
 
-def choose_worker(plugins: PluginManager) -> str:
+def choose_worker(plugins: PluginManager, report: Report) -> str:
     """The configured worker, or the one that rates this machine highest."""
     configured: str = plugins.config.executor.worker
     if configured != "auto":
@@ -65,7 +66,11 @@ def choose_worker(plugins: PluginManager) -> str:
     rated: list[tuple[int, str]] = []
     for registered in plugins.providers("worker"):
         name = registered.provider.name
-        worker = cast(type[Worker], plugins.load("worker", name))
+        try:
+            worker = cast(type[Worker], import_target(registered))
+        except MissingDependencyError as error:
+            report(f"worker {name!r} is not considered: {error}")
+            continue
         rated.append((worker.rate(), name))
     best = max(rated, default=(0, ""))
     if best[0] <= 0:
@@ -81,7 +86,7 @@ def build_engine_core(
 ) -> tuple[EngineCore, str, KVCacheConfig]:
     """The engine core, the name of its worker, and the shape of its cache."""
     config = plugins.config
-    worker_name = choose_worker(plugins)
+    worker_name = choose_worker(plugins, report)
     limit = _model_len(config, model)
     _check_async_stepping(plugins, worker_name, report)
     executor = _make_executor(plugins, model, worker_name, limit, report)
@@ -155,7 +160,7 @@ def _build(
             executor=executor,
             view=view,
             calls=plugins.calls,
-            phase_plugins={phase: found.info.name for phase, found in by_phase.items()},
+            phase_plugins={phase: found.ref.name for phase, found in by_phase.items()},
             engine_index=engine_index,
         )
     )
@@ -205,19 +210,22 @@ def _make_executor(
         )
         return cast(AttentionBackend, backend)
 
-    worker_context = cast(
-        WorkerContext,
-        plugins.context(
+    def create_worker(rank: int, local_rank: int, world_size: int) -> Worker:
+        worker = plugins.create(
             "worker",
             worker_name,
             model=model,
             max_model_len=limit,
+            rank=rank,
+            local_rank=local_rank,
+            world_size=world_size,
             create_loader=create_loader,
             create_sampler=create_sampler,
             create_attention=create_attention,
             report=report,
-        ),
-    )
+        )
+        return cast(Worker, worker)
+
     return cast(
         Executor,
         plugins.create(
@@ -225,8 +233,7 @@ def _make_executor(
             config.executor.name,
             model=model,
             max_model_len=limit,
-            create_worker=functools.partial(plugins.construct, "worker", worker_name),
-            worker_context=worker_context,
+            create_worker=create_worker,
         ),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from hookspecs.contracts.base import Context
 from hookspecs.contracts.model import ResolvedModel
-from hookspecs.contracts.worker import Worker, WorkerContext
+from hookspecs.contracts.worker import Worker
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
@@ -31,11 +31,10 @@ class ExecutorContext(Context, frozen=True, kw_only=True):
 
     model: ResolvedModel
     max_model_len: int
-    create_worker: Callable[[WorkerContext], Worker]
-    """Constructs the selected worker in this process. Executors that start processes send
-    them the boot message instead, and the child constructs its own."""
-    worker_context: WorkerContext
-    """Context of rank 0; other ranks differ in `rank` and `local_rank`."""
+    create_worker: Callable[[int, int, int], Worker]
+    """(rank, local rank, world size): constructs the selected worker in this process.
+    Executors that start processes send them the boot message instead, and the child constructs
+    its own."""
 
 
 class Executor(ABC):

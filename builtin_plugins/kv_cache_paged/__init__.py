@@ -1,0 +1,1 @@
+"""Paged KV cache manager with prefix caching, sliding windows and hybrid groups."""

@@ -1,0 +1,167 @@
+"""The block pool: who uses a block, what it holds, which one is given out next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hookspecs.contracts.kv_cache import EvictionPolicy
+from hookspecs.errors import ContractViolation, InternalError
+
+__all__ = ["NULL_BLOCK", "BlockPool"]
+
+NULL_BLOCK = 0
+"""Stands in block tables where no block is needed; never given out, written or cached."""
+
+
+class BlockPool:
+    """Blocks 1 to num_blocks - 1 with reference counts, and an index from key to block.
+
+    A block is in use (references > 0), or unused with a key (cached: the eviction policy holds
+    it), or unused without one (the free list holds it). Every operation is O(1) in the number
+    of blocks, but `forget_all` and `verify`. Core process, main thread.
+    """
+
+    def __init__(self, num_blocks: int, eviction: EvictionPolicy) -> None:
+        self._references = [0] * num_blocks
+        self._keys: list[bytes | None] = [None] * num_blocks
+        # The last one is given out first, so that the blocks just released are reused.
+        self._free = list(range(num_blocks - 1, NULL_BLOCK, -1))
+        self._eviction = eviction
+        # Content may be there more than once: block tables are append-only, so two requests
+        # that computed the same block at the same time both keep theirs.
+        self._by_key: dict[bytes, list[int]] = {}
+        self.num_evictions = 0
+        """Cached blocks given to other content, since start."""
+
+    @property
+    def num_total(self) -> int:
+        """All blocks but the null block."""
+        return len(self._references) - 1
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that `take` could give out, cached ones included."""
+        return len(self._free) + len(self._eviction)
+
+    def references(self, block: int) -> int:
+        """How many block tables name `block`."""
+        return self._references[block]
+
+    def find(self, key: bytes) -> int | None:
+        """A block that holds the content of `key`, the oldest of several; None if none does."""
+        blocks = self._by_key.get(key)
+        return blocks[0] if blocks else None
+
+    def take(self) -> int:
+        """Give out a block with one reference: one that holds nothing, else the one that the
+        eviction policy gives up. IndexError when none is left."""
+        if self._free:
+            block = self._free.pop()
+        else:
+            block = self._eviction.pop()
+            if not self._is_cached_and_unused(block):
+                raise ContractViolation(
+                    f"eviction policy {self._eviction.context.name!r} gave up block {block!r}, "
+                    "which it was not given; pop() must return a block that was added and "
+                    "neither removed nor popped since",
+                    plugin=self._eviction.context.plugin or None,
+                )
+            self._forget(block)
+            self.num_evictions += 1
+        self._references[block] = 1
+        return block
+
+    def touch(self, block: int) -> None:
+        """Add a reference to a block that `find` returned."""
+        if self._references[block] == 0:
+            self._eviction.remove(block)
+        self._references[block] += 1
+
+    def publish(self, block: int, key: bytes) -> None:
+        """A used block is completely written: `find` may return it for `key`."""
+        if self._keys[block] is not None:
+            raise InternalError(f"block {block} is cached already; its key can not change")
+        self._keys[block] = key
+        self._by_key.setdefault(key, []).append(block)
+
+    def release(self, block: int, *, keep: bool = True) -> None:
+        """Drop a reference. With the last one the block stays cached if it has a key and
+        `keep` is true, else its content is forgotten."""
+        left = self._references[block] - 1
+        if left < 0:
+            raise InternalError(f"block {block} was released more often than it was taken")
+        self._references[block] = left
+        if left:
+            return
+        if keep and self._keys[block] is not None:
+            self._eviction.add(block)
+        else:
+            self._forget(block)
+            self._free.append(block)
+
+    def forget_all(self) -> None:
+        """Forget all cached content. No block may be in use. O(cached blocks)."""
+        while len(self._eviction):
+            block = self._eviction.pop()
+            self._forget(block)
+            self._free.append(block)
+
+    def verify(self, expected: Mapping[int, int]) -> None:
+        """Compare with `expected`, the references counted from block tables (block to count).
+
+        O(num_blocks). Raises InternalError naming the first thing that does not add up.
+        """
+        if self._references[NULL_BLOCK] or self._keys[NULL_BLOCK] is not None:
+            raise InternalError("the null block is in use or cached")
+        cached = 0
+        for block in range(NULL_BLOCK + 1, len(self._references)):
+            found, wanted = self._references[block], expected.get(block, 0)
+            if found != wanted:
+                raise InternalError(
+                    f"block {block} has {found} references, but {wanted} block tables name it"
+                )
+            key = self._keys[block]
+            if key is not None and block not in self._by_key.get(key, ()):
+                raise InternalError(f"block {block} has a key under which it can not be found")
+            cached += found == 0 and key is not None
+        if cached != len(self._eviction):
+            raise InternalError(
+                f"{cached} unused blocks are cached, but the eviction policy holds "
+                f"{len(self._eviction)}"
+            )
+        keyed = sum(key is not None for key in self._keys)
+        indexed = sum(map(len, self._by_key.values()))
+        if keyed != indexed:
+            raise InternalError(f"{keyed} blocks have a key, but the index names {indexed}")
+        self._verify_free_list(cached)
+
+    def _verify_free_list(self, cached: int) -> None:
+        if len(set(self._free)) != len(self._free):
+            raise InternalError("a block is in the free list twice")
+        for block in self._free:
+            if self._references[block] or self._keys[block] is not None:
+                raise InternalError(f"block {block} is in the free list, but in use or cached")
+        used = sum(references > 0 for references in self._references)
+        if used + cached + len(self._free) != self.num_total:
+            raise InternalError(
+                f"{used} used, {cached} cached and {len(self._free)} free blocks do not add up "
+                f"to {self.num_total}"
+            )
+
+    def _is_cached_and_unused(self, block: int) -> bool:
+        return (
+            NULL_BLOCK < block < len(self._references)
+            and self._references[block] == 0
+            and self._keys[block] is not None
+        )
+
+    def _forget(self, block: int) -> None:
+        key = self._keys[block]
+        if key is None:
+            return
+        self._keys[block] = None
+        blocks = self._by_key[key]
+        if len(blocks) == 1:
+            del self._by_key[key]
+        else:
+            blocks.remove(block)

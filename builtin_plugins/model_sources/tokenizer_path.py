@@ -1,0 +1,40 @@
+"""Decides where the tokenizer of a model is read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builtin_plugins.model_sources.hub_download import (
+    TOKENIZER_PATTERNS,
+    download,
+    is_hub_name,
+)
+from hookspecs.contracts.model import ModelSourceContext
+from hookspecs.errors import ModelNotFoundError
+
+__all__ = ["tokenizer_path"]
+
+
+def tokenizer_path(
+    context: ModelSourceContext, directory: Path, *, has_tokenizer: bool
+) -> str | None:
+    """A local directory with tokenizer files, or None when the model has none.
+
+    `model.tokenizer` of the configuration comes first: a local directory, `none`, or `org/name`,
+    whose tokenizer files are then downloaded. Raises ModelNotFoundError when it is none of them.
+    """
+    override = context.config.model.tokenizer
+    if override is None:
+        return str(directory) if has_tokenizer else None
+    if override == "none":
+        return None
+    local = Path(override).expanduser()
+    if local.is_dir():
+        return str(local.resolve())
+    if is_hub_name(override):
+        return str(download(override, None, TOKENIZER_PATTERNS, context.progress))
+    raise ModelNotFoundError(
+        f"model.tokenizer is {override!r}, which is no existing directory. Allowed are a directory "
+        "with tokenizer files, a Hugging Face name (org/name) and none. Correct it, or leave it "
+        "out to use the tokenizer of the model."
+    )

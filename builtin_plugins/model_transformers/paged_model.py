@@ -1,0 +1,107 @@
+"""A transformers model whose attention goes through a paged cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from builtin_plugins.model_transformers.interface import AttentionCall, handling
+from builtin_plugins.model_transformers.probe import LayerRecord
+from hookspecs.contracts.attention import AttentionCapability
+from hookspecs.contracts.model import LoadedModel
+from hookspecs.types.kv import KVLayerSpec
+
+__all__ = ["PagedTransformersModel"]
+
+_DTYPE_FEATURES = {
+    torch.bfloat16: AttentionCapability.BFLOAT16,
+    torch.float16: AttentionCapability.FLOAT16,
+}
+
+
+class PagedTransformersModel(LoadedModel):
+    """Worker process; one forward at a time."""
+
+    def __init__(self, model: Any, layers: list[LayerRecord]) -> None:
+        self._model = model
+        self._layers = layers
+        self._dtype: torch.dtype = model.dtype
+        self._attention: Callable[..., torch.Tensor] | None = None
+
+    @property
+    def layer_specs(self) -> list[KVLayerSpec]:
+        return [
+            KVLayerSpec(
+                layer=layer.layer,
+                num_kv_heads=layer.num_kv_heads,
+                head_size=layer.head_size,
+                dtype=str(self._dtype).removeprefix("torch."),
+                itemsize=self._dtype.itemsize,
+                sliding_window=layer.sliding_window,
+            )
+            for layer in self._layers
+        ]
+
+    @property
+    def attention_features(self) -> frozenset[str]:
+        features: set[str] = set()
+        if self._dtype in _DTYPE_FEATURES:
+            features.add(_DTYPE_FEATURES[self._dtype])
+        if any(layer.sliding_window is not None for layer in self._layers):
+            features.add(AttentionCapability.SLIDING_WINDOW)
+        if any(layer.soft_cap for layer in self._layers):
+            features.add(AttentionCapability.SOFT_CAP)
+        if any(layer.sinks for layer in self._layers):
+            features.add(AttentionCapability.SINKS)
+        return frozenset(features)
+
+    @property
+    def weight_bytes(self) -> int:
+        # `parameters` gives a tensor that is used twice (tied embeddings) once.
+        tensors = itertools.chain(self._model.parameters(), self._model.buffers())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def set_attention(self, attention: Callable[..., torch.Tensor]) -> None:
+        self._attention = attention
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        logit_rows: torch.Tensor,
+        embeds: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        inputs = (
+            {"input_ids": token_ids[None]} if embeds is None else {"inputs_embeds": embeds[None]}
+        )
+        with handling(self._attend):
+            output = self._model(
+                **inputs,
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=logit_rows,
+            )
+        logits: torch.Tensor = output.logits[0]
+        return logits.float()
+
+    @torch.inference_mode()
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        embedded: torch.Tensor = self._model.get_input_embeddings()(token_ids)
+        return embedded
+
+    def _attend(self, call: AttentionCall) -> torch.Tensor:
+        assert self._attention is not None, "set_attention comes before forward"
+        return self._attention(
+            call.layer,
+            call.query[0].transpose(0, 1),
+            call.key[0].transpose(0, 1),
+            call.value[0].transpose(0, 1),
+            scale=call.scale,
+            sliding_window=call.sliding_window,
+            soft_cap=call.soft_cap,
+            sinks=call.sinks,
+        )[None]

@@ -1,0 +1,1 @@
+"""The sampler `default`: every sampling parameter, for a batch, on any torch device."""

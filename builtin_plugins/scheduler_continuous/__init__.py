@@ -1,0 +1,1 @@
+"""The `continuous` scheduler: continuous batching with chunked prefill and preemption."""

@@ -1,0 +1,172 @@
+"""Second pass of a step: waiting requests start while there is room."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from builtin_plugins.scheduler_continuous.plan import StepPlan
+from builtin_plugins.scheduler_continuous.queues import Queues
+from builtin_plugins.scheduler_continuous.running import RunningRequest
+from builtin_plugins.scheduler_continuous.waiting import WaitingRequest
+from hookspecs.contracts.request_view import RequestView
+from hookspecs.types.kv import CachedPrefix
+from hookspecs.types.request import FinishReason, RequestStatus
+
+__all__ = ["AdmissionPass"]
+
+
+class _Outcome(Enum):
+    STARTED = auto()
+    PASSED_OVER = auto()
+    ENDED = auto()
+    NO_ROOM = auto()
+
+
+class AdmissionPass:
+    """Starts waiting requests, first in order first, until one finds no room.
+
+    A request starts when all its tokens fit into free blocks that no half-computed prompt
+    still needs, even if the first chunk is smaller: two prompts that each hold half of the
+    cache would only push each other out. With nothing running the first chunk is enough.
+    """
+
+    def __init__(self, queues: Queues, plan: StepPlan, most_per_row: int) -> None:
+        self._queues = queues
+        self._plan = plan
+        self._most_per_row = most_per_row
+        self._owed: int | None = None
+        """Blocks that half-computed prompts still need; None: not counted yet."""
+        self._started: set[str] = set()
+
+    def run(self) -> None:
+        """Start what can start. A request that was preempted in this step is passed over."""
+        waiting, policies = self._queues.waiting, self._queues.policies
+        if policies.dynamic_order:
+            waiting.rekey(policies.key)
+        passed_over = []
+        while (entry := waiting.pop()) is not None:
+            outcome = self._consider(entry)
+            if outcome in (_Outcome.PASSED_OVER, _Outcome.NO_ROOM):
+                passed_over.append(entry)
+            if outcome is _Outcome.NO_ROOM:
+                break
+        for entry in passed_over:
+            waiting.push(entry)
+
+    def _consider(self, entry: WaitingRequest) -> _Outcome:
+        request = entry.request
+        if request.request_id in self._plan.preempted:
+            return _Outcome.PASSED_OVER
+        cached = self._find_room(request)
+        victims = [] if cached is not None else self._pushable(entry)
+        if cached is None and not victims:
+            return _Outcome.NO_ROOM if len(self._queues.running) else self._refuse(request)
+        if not self._queues.policies.admit(request):
+            return _Outcome.PASSED_OVER
+        for victim in victims:
+            self._push_out(victim)
+            cached = self._find_room(request)
+            if cached is not None:
+                break
+        if cached is None:
+            return _Outcome.NO_ROOM
+        self._start(entry, cached)
+        return _Outcome.STARTED
+
+    def _find_room(self, request: RequestView) -> CachedPrefix | None:
+        """The cached prefix with which the request can start now; None: there is no room."""
+        if self._plan.budget <= 0 or not self._queues.table.num_free_slots:
+            return None
+        kv = self._queues.kv
+        cached = kv.lookup(request)
+        if not kv.can_allocate(request, self._chunk_end(request, cached), cached):
+            return None
+        if not len(self._queues.running):
+            return cached
+        # Exact with prefix hits when nobody else needs blocks, without them otherwise.
+        owed = self._count_owed()
+        if kv.blocks_for(request.num_tokens) + owed <= kv.num_free_blocks:
+            return cached
+        if not owed and kv.can_allocate(request, request.num_tokens, cached):
+            return cached
+        return None
+
+    def _chunk_end(self, request: RequestView, cached: CachedPrefix) -> int:
+        """Tokens computed after a first chunk in this step."""
+        most = min(self._plan.budget, self._most_per_row)
+        return min(request.num_tokens, cached.num_tokens + most)
+
+    def _start(self, entry: WaitingRequest, cached: CachedPrefix) -> None:
+        end = self._chunk_end(entry.request, cached)
+        owed = self._count_owed()
+        new = self._queues.start(entry, cached, end)
+        self._plan.start(new, end - cached.num_tokens)
+        self._started.add(new.request_id)
+        self._owed = owed + self._blocks_to_come(new.slot)
+
+    def _count_owed(self) -> int:
+        if self._owed is None:
+            queues = self._queues
+            slots = queues.running.slots
+            short = slots[queues.table.num_tokens[slots] > queues.kv.capacity[slots]]
+            self._owed = sum(map(self._blocks_to_come, short.tolist()))
+        return self._owed
+
+    def _blocks_to_come(self, slot: int) -> int:
+        """Blocks that the known tokens of a running request need beyond those it has."""
+        kv, num_tokens = self._queues.kv, int(self._queues.table.num_tokens[slot])
+        return max(0, kv.blocks_for(num_tokens) - kv.blocks_for(int(kv.capacity[slot])))
+
+    def _pushable(self, entry: WaitingRequest) -> list[RunningRequest]:
+        """Running requests after it in the order, last first, that policies let it push out;
+        empty if even all of them would not make room.
+
+        One that was preempted pushes nobody out: two requests can not push each other in turn.
+        """
+        queues, plan, request = self._queues, self._plan, entry.request
+        if request.status is not RequestStatus.WAITING or not len(queues.running):
+            return []
+        if queues.policies.dynamic_order:
+            queues.running.rekey(queues.policies.key)
+        needed = queues.kv.blocks_for(request.num_tokens) + self._count_owed()
+        blocks, slots = queues.kv.num_free_blocks, queues.table.num_free_slots
+        budget = plan.budget
+        victims: list[RunningRequest] = []
+        for running in reversed(queues.running.order):
+            if not entry.key < running.key or not self._can_be_pushed(running):
+                break
+            if not queues.policies.preempts(request, running.request):
+                break
+            victims.append(running)
+            # At most: blocks shared with others do not become free.
+            blocks += queues.kv.blocks_for(int(queues.kv.capacity[running.slot]))
+            needed -= self._blocks_to_come(running.slot)
+            slots += 1
+            budget += int(plan.scheduled[plan.rows.index(running)])
+            if blocks >= needed and slots > 0 and budget > 0:
+                return victims
+        return []
+
+    def _can_be_pushed(self, running: RunningRequest) -> bool:
+        """Not if it started in this step, or was ended in it and only waits for the kernel."""
+        request = running.request
+        return request.request_id not in self._started and not self._queues.is_ending(request)
+
+    def _push_out(self, victim: RunningRequest) -> None:
+        self._plan.take_back(self._plan.rows.index(victim))
+        self._plan.preempted[victim.request.request_id] = None
+        self._owed = None
+        self._queues.preempt(victim)
+
+    def _refuse(self, request: RequestView) -> _Outcome:
+        """Nothing runs and still there is no room: waiting longer would not help."""
+        if self._plan.budget <= 0 or not self._queues.table.num_free_slots:
+            return _Outcome.NO_ROOM
+        self._queues.end(
+            request,
+            FinishReason.ERROR,
+            f"request {request.request_id!r} of {request.num_tokens} tokens does not fit into "
+            f"the KV cache of {self._queues.kv.num_total_blocks} blocks; raise cache.num_blocks "
+            "or shorten the prompt",
+        )
+        return _Outcome.ENDED

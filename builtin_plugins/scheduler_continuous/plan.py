@@ -1,0 +1,116 @@
+"""The decision of one step while it is being made, in columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from builtin_plugins.scheduler_continuous.running import RunningRequest
+from hookspecs.contracts.request_view import RequestTable
+from hookspecs.types.columns import Int32Column
+from hookspecs.types.step import BlockColumns, NewRequest, SchedulerOutput
+
+__all__ = ["StepPlan"]
+
+
+class StepPlan:
+    """Rows of requests that ran before, then those that start; one element a row.
+
+    A row with no scheduled tokens is left out of the output. So a row is taken back by
+    setting its tokens to 0, whatever was decided for it before.
+    """
+
+    def __init__(self, rows: list[RunningRequest], slots: Int32Column, table: RequestTable) -> None:
+        self.rows = rows
+        self.slots = slots
+        self.num_tokens: Int32Column = table.num_tokens[slots]
+        self.computed: Int32Column = table.num_computed_tokens[slots]
+        self.scheduled: Int32Column = self.num_tokens - self.computed
+        self.budget = 0
+        """Tokens that the step may still take."""
+        self.preempted: dict[str, None] = {}
+        """Ids of requests preempted by this step, in order."""
+        self._new_blocks: dict[int, tuple[list[int], ...]] = {}
+        self._started: list[NewRequest] = []
+        self._started_tokens: list[int] = []
+        self._started_known: list[int] = []
+
+    def share(self, budget: int, most_per_row: int) -> bool:
+        """Hand out `budget` tokens in row order, at most `most_per_row` to each. Returns
+        whether they sufficed."""
+        scheduled = self.scheduled
+        if most_per_row < budget:
+            scheduled = np.minimum(scheduled, np.int32(most_per_row))
+        wanted = int(scheduled.sum())
+        if wanted > budget:
+            before = np.cumsum(scheduled) - scheduled
+            scheduled = np.clip(budget - before, 0, scheduled).astype(np.int32)
+        self.scheduled = scheduled
+        self.budget = max(0, budget - wanted)
+        return wanted <= budget
+
+    def outgrown(self, capacity: Int32Column) -> list[int]:
+        """Rows whose tokens do not fit into the blocks they hold, in order."""
+        ends = self.computed + self.scheduled
+        return np.flatnonzero((ends > capacity[self.slots]) & (self.scheduled > 0)).tolist()
+
+    def end_of(self, row: int) -> int:
+        """Tokens of a row that are computed after this step."""
+        return int(self.computed[row]) + int(self.scheduled[row])
+
+    def append_blocks(self, row: int, blocks: tuple[list[int], ...]) -> None:
+        """A row got blocks, one list a group."""
+        self._new_blocks[row] = blocks
+
+    def take_back(self, row: int) -> None:
+        """Leave a row out of the step, and its tokens to others."""
+        self.budget += int(self.scheduled[row])
+        self.scheduled[row] = 0
+        self._new_blocks.pop(row, None)
+
+    def start(self, new: NewRequest, num_scheduled: int) -> None:
+        """Add a row for a request that starts."""
+        self._started.append(new)
+        self._started_tokens.append(num_scheduled)
+        self._started_known.append(len(new.token_ids))
+        self.budget -= num_scheduled
+
+    def output(self) -> SchedulerOutput:
+        """The decision as the kernel wants it."""
+        slots, scheduled, computed = self.slots, self.scheduled, self.computed
+        num_tokens = self.num_tokens
+        if not scheduled.all():
+            kept = scheduled > 0
+            slots, scheduled, computed = slots[kept], scheduled[kept], computed[kept]
+            num_tokens = num_tokens[kept]
+        if self._started:
+            slots = _extend(slots, [new.slot for new in self._started])
+            scheduled = _extend(scheduled, self._started_tokens)
+            computed = _extend(computed, [new.num_computed_tokens for new in self._started])
+            num_tokens = _extend(num_tokens, self._started_known)
+        return SchedulerOutput(
+            step=0,
+            slots=slots,
+            num_scheduled_tokens=scheduled,
+            num_computed_tokens=computed,
+            samples=computed + scheduled == num_tokens,
+            total_num_scheduled_tokens=int(scheduled.sum()),
+            new_requests=self._started,
+            new_blocks=self._block_columns(),
+            preempted_request_ids=list(self.preempted),
+        )
+
+    def _block_columns(self) -> tuple[BlockColumns, ...]:
+        if not self._new_blocks:
+            return ()
+        slots = self.slots[list(self._new_blocks)]
+        columns = []
+        for lists in zip(*self._new_blocks.values(), strict=True):
+            indptr = np.zeros(len(lists) + 1, dtype=np.int32)
+            np.cumsum([len(blocks) for blocks in lists], out=indptr[1:])
+            block_ids = np.array([block for blocks in lists for block in blocks], dtype=np.int32)
+            columns.append(BlockColumns(slots=slots, indptr=indptr, block_ids=block_ids))
+        return tuple(columns)
+
+
+def _extend(column: Int32Column, values: list[int]) -> Int32Column:
+    return np.concatenate((column, np.array(values, dtype=np.int32)))

@@ -1,0 +1,1 @@
+"""One line of statistics in the log, every few seconds."""

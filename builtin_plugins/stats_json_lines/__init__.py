@@ -1,0 +1,1 @@
+"""Statistics as JSON objects, one a line, in a file."""

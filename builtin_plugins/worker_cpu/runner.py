@@ -1,0 +1,199 @@
+"""The model runner of the worker `cpu`: a step's decision to tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from builtin_plugins.worker_cpu.admission import refusal
+from builtin_plugins.worker_cpu.batch import InputBatch
+from builtin_plugins.worker_cpu.inputs import StepInputs, attention_metadata, flatten
+from builtin_plugins.worker_cpu.kv_buffers import LayerCache
+from builtin_plugins.worker_cpu.prompt_logprobs import PromptPiece, logprobs_of, prompt_pieces
+from hookspecs.contracts.attention import AttentionBackend, AttentionMetadata
+from hookspecs.contracts.logits import Sampler
+from hookspecs.contracts.model import LoadedModel, ModelInfo
+from hookspecs.contracts.worker import ModelRunner
+from hookspecs.errors import RequestError, UnsupportedFeatureError
+from hookspecs.types.step import (
+    GrammarOutput,
+    ModelRunnerOutput,
+    NewRequest,
+    RowFailure,
+    SchedulerOutput,
+)
+
+__all__ = ["CpuModelRunner"]
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """A forward that is not sampled yet."""
+
+    scheduled: SchedulerOutput
+    rows: npt.NDArray[np.int64]
+    """Rows that get a token; the logits begin with theirs."""
+    pieces: list[PromptPiece]
+    logits: torch.Tensor
+    """float32 [rows + prompt positions, vocab]"""
+
+
+class CpuModelRunner(ModelRunner):
+    """Worker process, one thread: `execute_model` and `sample_tokens` in turn."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        info: ModelInfo,
+        backend: AttentionBackend,
+        sampler: Sampler,
+        caches: dict[int, LayerCache],
+        batch: InputBatch,
+    ) -> None:
+        self._model = model
+        self._info = info
+        self._backend = backend
+        self._sampler = sampler
+        self._caches = caches
+        self._batch = batch
+        self._metadata: list[AttentionMetadata] = []
+        """Of the forward that runs, one a KV cache group."""
+        self._failures: dict[int, RowFailure] = {}
+        """Slot to why its request can not run; until the slot is released."""
+        self._forward: _Forward | None = None
+        model.set_attention(self._attend)
+
+    @torch.inference_mode()
+    def execute_model(self, scheduled: SchedulerOutput) -> None:
+        if scheduled.draft_indptr is not None:
+            raise UnsupportedFeatureError("the worker `cpu` does not verify draft tokens")
+        self._update_batch(scheduled)
+        inputs = flatten(scheduled, self._batch)
+        failed = np.isin(scheduled.slots, list(self._failures))
+        rows = np.flatnonzero(scheduled.samples & ~failed)
+        pieces = prompt_pieces(inputs, self._batch)
+        wanted = np.concatenate(
+            [
+                inputs.query_start[1:][rows] - 1,
+                *(np.arange(piece.token, piece.token + piece.length) for piece in pieces),
+            ]
+        )
+        self._metadata = [
+            attention_metadata(inputs, self._batch, group)
+            for group in range(len(self._batch.block_tables))
+        ]
+        logits = self._model.forward(
+            torch.from_numpy(inputs.token_ids),
+            torch.from_numpy(inputs.positions),
+            torch.from_numpy(wanted),
+            self._embeds(inputs),
+        )
+        self._forward = _Forward(scheduled, rows, pieces, logits)
+
+    @torch.inference_mode()
+    def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
+        if grammar is not None:
+            raise UnsupportedFeatureError("the worker `cpu` does not apply grammar bitmasks")
+        forward, self._forward = self._forward, None
+        assert forward is not None, "sample_tokens comes after execute_model"
+        scheduled, rows = forward.scheduled, forward.rows
+        # Prompt first: the sampler may change its logits in place, and these are not among them.
+        prompt_logprobs = logprobs_of(
+            forward.pieces, forward.logits[len(rows) :], self._batch, self._sampler
+        )
+        num_sampled = np.zeros(scheduled.num_rows, dtype=np.int32)
+        failures = {
+            slot: self._failures[slot]
+            for slot in (scheduled.slots.tolist() if self._failures else ())
+            if slot in self._failures
+        }
+        output = ModelRunnerOutput(
+            num_sampled=num_sampled,
+            token_ids=np.zeros(0, dtype=np.int32),
+            prompt_logprobs=prompt_logprobs,
+            failures=failures,
+        )
+        if not len(rows):
+            return output
+        sampled = self._sampler.sample(forward.logits[: len(rows)], scheduled.slots[rows])
+        good = np.ones(len(rows), dtype=np.bool_)
+        for index, failure in sampled.failures.items():
+            good[index] = False
+            failures[int(scheduled.slots[rows[index]])] = failure
+        output.token_ids = sampled.token_ids[good]
+        num_sampled[rows[good]] = 1
+        self._batch.append_tokens(scheduled.slots[rows[good]], output.token_ids)
+        if sampled.logprobs is not None and sampled.logprob_rows is not None:
+            output.logprobs = sampled.logprobs
+            output.logprob_rows = rows[sampled.logprob_rows].astype(np.int32)
+        return output
+
+    def _update_batch(self, scheduled: SchedulerOutput) -> None:
+        for slot in scheduled.released_slots:
+            self._batch.remove(slot)
+            if self._failures.pop(slot, None) is None:
+                self._sampler.remove(slot)
+        for request in scheduled.new_requests:
+            self._add(request)
+        for group, blocks in enumerate(scheduled.new_blocks):
+            self._batch.append_blocks(group, blocks)
+
+    def _add(self, request: NewRequest) -> None:
+        """A request that can not run still takes part in the forward, with harmless tokens, since
+        the step counts them; it never gets a token."""
+        reason = refusal(request, self._info)
+        if reason is None:
+            try:
+                self._sampler.add(request)
+            except RequestError as error:
+                reason = str(error)
+        if reason is not None:
+            self._failures[request.slot] = RowFailure(message=reason)
+        self._batch.add(request, runs=reason is None)
+
+    def _embeds(self, inputs: StepInputs) -> torch.Tensor | None:
+        """[tokens, hidden size] when a row has prompt embeddings, else None."""
+        if not self._batch.prompt_embeds:
+            return None
+        embeds: torch.Tensor | None = None
+        for row, slot in enumerate(inputs.slots.tolist()):
+            given = self._batch.prompt_embeds.get(slot)
+            if given is None:
+                continue
+            token = int(inputs.query_start[row])
+            begin, end = int(inputs.positions[token]), int(inputs.seq_lens[row])
+            part = given[begin:end]
+            if not len(part):
+                continue
+            if embeds is None:
+                embeds = self._model.embed(torch.from_numpy(inputs.token_ids)).clone()
+            embeds[token : token + len(part)] = part.to(embeds.dtype)
+        return embeds
+
+    def _attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scale: float,
+        sliding_window: int | None,
+        soft_cap: float | None,
+        sinks: torch.Tensor | None,
+    ) -> torch.Tensor:
+        cache = self._caches[layer]
+        metadata = self._metadata[cache.group]
+        self._backend.write(cache.buffer, key, value, metadata)
+        return self._backend.forward(
+            query,
+            cache.buffer,
+            metadata,
+            scale=scale,
+            sliding_window=sliding_window,
+            soft_cap=soft_cap,
+            sinks=sinks,
+        )

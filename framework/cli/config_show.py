@@ -1,0 +1,27 @@
+"""`framework config show`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from framework.cli.command import Command, Session
+from framework.cli.output import add_json_flag, print_json
+from framework.config import config_lines, config_tree
+
+__all__ = ["COMMAND"]
+
+
+def _run(arguments: Namespace, session: Session) -> int:
+    if arguments.json:
+        print_json(config_tree(session.resolved))
+    else:
+        print("\n".join(config_lines(session.resolved)))
+    return 0
+
+
+COMMAND = Command(
+    path=("config", "show"),
+    help="print every setting and where it comes from",
+    run=_run,
+    add_arguments=add_json_flag,
+)

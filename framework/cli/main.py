@@ -1,0 +1,76 @@
+"""Entry point of the command line."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Action, ArgumentParser
+from collections.abc import Sequence
+from typing import Any, Final
+
+from framework.cli import (
+    chat,
+    config_schema,
+    config_show,
+    demo,
+    generate,
+    plugins_check,
+    plugins_diff,
+    plugins_list,
+    plugins_show,
+)
+from framework.cli.arguments import split_settings
+from framework.cli.command import Command, Launch, Session
+from framework.cli.engine import launch_engine
+from framework.cli.exits import exit_code_of
+from framework.cli.parser import build_parser
+from framework.cli.plugin_commands import descriptions, run_plugin_command
+from framework.config import load_config
+from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
+from framework.plugins.manager import PluginManager
+from hookspecs.version import API_VERSION
+
+__all__ = ["main"]
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    generate.COMMAND,
+    chat.COMMAND,
+    demo.COMMAND,
+    plugins_list.COMMAND,
+    plugins_show.COMMAND,
+    plugins_check.COMMAND,
+    plugins_diff.COMMAND,
+    config_show.COMMAND,
+    config_schema.COMMAND,
+)
+BUILT_IN: Final = frozenset(command.path[0] for command in COMMANDS)
+
+
+class _Version(Action):
+    """Prints the versions of the distribution and of the contract."""
+
+    def __call__(self, parser: ArgumentParser, *rest: Any, **more: Any) -> None:
+        version = installed_version(BUILTIN_DISTRIBUTION) or "(not installed)"
+        print(f"{BUILTIN_DISTRIBUTION} {version}, plugin API {'.'.join(map(str, API_VERSION))}")
+        parser.exit()
+
+
+def main(argv: Sequence[str] | None = None, *, launch: Launch = launch_engine) -> int:
+    """Run one command; returns the exit code. `launch` makes the engine of those that need one."""
+    arguments = sys.argv[1:] if argv is None else argv
+    return exit_code_of(lambda: _main(arguments, launch))
+
+
+def _main(argv: Sequence[str], launch: Launch) -> int:
+    settings, rest = split_settings(argv)
+    word = next((argument for argument in rest if not argument.startswith("-")), None)
+    if word in BUILT_IN or "--version" in rest:
+        parsed = build_parser(COMMANDS, {}, _Version).parse_args(rest)
+        command: Command = parsed.command
+        return command.run(parsed, Session(load_config(argv=settings), launch))
+    # Plugins are loaded only where their commands matter: in the help, and when one is named.
+    manager = PluginManager.build(load_config(argv=settings).config)
+    provided = descriptions(manager, BUILT_IN)
+    if word in provided:
+        return run_plugin_command(manager, word, rest[rest.index(word) + 1 :])
+    build_parser(COMMANDS, provided, _Version).parse_args(rest)
+    raise AssertionError("the parser accepts neither an unknown command nor none")

@@ -1,0 +1,55 @@
+"""The argument parser, made from commands."""
+
+from __future__ import annotations
+
+from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from framework.cli.command import Command
+
+__all__ = ["build_parser"]
+
+GROUPS: Final = {
+    "config": "settings and where they come from",
+    "plugins": "what is installed, and whether it fits",
+}
+EPILOG: Final = """\
+Every command takes settings: --config FILE (TOML) and --section.key=value, such as
+--cache.block_size=32. `framework config show` lists them all."""
+
+
+def build_parser(
+    commands: Iterable[Command], plugin_commands: Mapping[str, str], version: type[Action]
+) -> ArgumentParser:
+    """A parser whose result has the chosen command as `command`.
+
+    `plugin_commands` maps names to descriptions; they are listed only, for one that is used is
+    parsed by its plugin's own parser.
+    """
+    parser = ArgumentParser(
+        prog="framework",
+        description="An LLM inference engine whose parts are all plugins.",
+        epilog=EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=version, nargs=0, help="print versions and exit")
+    top = parser.add_subparsers(metavar="COMMAND", required=True)
+    groups: dict[str, Any] = {}
+    for command in commands:
+        *group, name = command.path
+        parent = top
+        for word in group:
+            if word not in groups:
+                added = top.add_parser(word, help=GROUPS[word], allow_abbrev=False)
+                groups[word] = added.add_subparsers(metavar="COMMAND", required=True)
+            parent = groups[word]
+        own = parent.add_parser(
+            name, help=command.help, description=command.help, allow_abbrev=False
+        )
+        command.add_arguments(own)
+        own.set_defaults(command=command)
+    for name, description in plugin_commands.items():
+        top.add_parser(name, help=description.replace("%", "%%"))
+    return parser

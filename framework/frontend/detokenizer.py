@@ -1,0 +1,75 @@
+"""`Detokenizer`: the text of one output, with its stop strings.
+
+One cut for everything: a stop string ends text before it (after it, if included), and ids,
+logprobs and usage with the token that completed it. Tokens are taken one by one, so steps that
+bring several tokens give what single steps give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from framework.frontend.decode_stream import IncrementalDecoder
+from framework.frontend.stop_strings import StopMatcher
+from framework.frontend.tokenizer import Tokenizer
+from hookspecs.types.sampling import SamplingParams
+
+__all__ = ["Detokenizer"]
+
+
+class Detokenizer:
+    """Text so far, and how much of it may be shown. One thread."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, params: SamplingParams, prompt_token_ids: Sequence[int]
+    ) -> None:
+        """`params`: validated."""
+        self._decoder = IncrementalDecoder(
+            tokenizer,
+            prompt_token_ids,
+            skip_special_tokens=params.skip_special_tokens,
+            spaces_between_special_tokens=params.spaces_between_special_tokens,
+        )
+        stops = [params.stop] if isinstance(params.stop, str) else params.stop
+        self._matcher = StopMatcher(stops) if stops else None
+        self._include_stop = params.include_stop_str_in_output
+        self._min_tokens = params.min_tokens
+        self._num_tokens = 0
+        self._finished = False
+        self.text = ""
+        """All text, also what is held back."""
+
+    @property
+    def num_shown(self) -> int:
+        """Characters of `text` that will stay whatever comes."""
+        if self._matcher is None or self._include_stop or self._finished:
+            return len(self.text)
+        return len(self.text) - self._matcher.num_held
+
+    def push(self, token_id: int) -> str | None:
+        """Take a token; the stop string that it completed, if any, after which text is final."""
+        self._num_tokens += 1
+        return self._append(self._decoder.push(token_id))
+
+    def finish(self) -> str | None:
+        """The output ended for another reason: nothing is held back any more. Still returns a
+        stop string if the last, incomplete character had kept one from being seen."""
+        stop = self._append(self._decoder.flush())
+        self._finished = True
+        return stop
+
+    def _append(self, piece: str) -> str | None:
+        if not piece:
+            return None
+        before = len(self.text)
+        self.text += piece
+        if self._matcher is None:
+            return None
+        # Text of the first min_tokens tokens can begin a stop string, not complete one.
+        match = self._matcher.feed(piece, armed=self._num_tokens > self._min_tokens)
+        if match is None:
+            return None
+        end = before + match.end - (0 if self._include_stop else len(match.stop))
+        self.text = self.text[:end]
+        self._finished = True
+        return match.stop

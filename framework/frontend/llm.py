@@ -1,0 +1,288 @@
+"""`LLM`: batches and streams over an `LLMEngine`, for scripts and notebooks."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from framework.frontend.checks import invalid
+from framework.frontend.llm_engine import LLMEngine
+from framework.frontend.processed_request import ProcessedRequest
+from framework.frontend.progress import BatchProgress
+from framework.frontend.prompts import Prompt
+from framework.frontend.tokenizer import Tokenizer
+from hookspecs.errors import EngineDeadError, InvalidRequestError
+from hookspecs.types.outputs import RequestOutput
+from hookspecs.types.sampling import OutputKind, SamplingParams
+
+__all__ = ["LLM"]
+
+Params: TypeAlias = SamplingParams | Sequence[SamplingParams] | None
+"""For all prompts, one for each, or the model's recommended ones."""
+Messages: TypeAlias = list[dict[str, Any]]
+
+
+class LLM:
+    """Synchronous use of one engine. One thread; a stream may be open while others run."""
+
+    def __init__(self, engine: LLMEngine) -> None:
+        self.engine = engine
+        self._ids = itertools.count()
+        self._inboxes: dict[str, deque[RequestOutput]] = {}
+        """Id to outputs that its caller has not taken yet."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The model's tokenizer, if it has one."""
+        return self.engine.input_processor.tokenizer
+
+    def default_params(self) -> SamplingParams:
+        """The sampling parameters that the model's authors recommend."""
+        return self.engine.input_processor.default_params()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: Params = None,
+        *,
+        progress: bool = False,
+        priority: int | Sequence[int] = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> list[RequestOutput]:
+        """One finished output a prompt, in the order of the prompts.
+
+        `prompts`: one prompt or a list of them; a list of integers is one prompt. All prompts
+        are checked before any is submitted: InvalidRequestError names the index of the first
+        that is wrong. A request that fails on its way has the finish reason `error` and does
+        not disturb the others. An interrupt aborts them all.
+        """
+        requests = self._prepare(
+            _as_prompts(prompts),
+            params,
+            priority,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            labels=labels,
+        )
+        return self._run(requests, progress=progress)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        params: Params = None,
+        *,
+        add_generation_prompt: bool = True,
+        progress: bool = False,
+        priority: int | Sequence[int] = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> list[RequestOutput]:
+        """`generate` for conversations: one list of messages, or a list of such lists."""
+        many = bool(messages) and isinstance(messages[0], list)
+        conversations: list[Any] = list(messages) if many else [messages]
+        prompts: list[Prompt] = []
+        for index, conversation in enumerate(conversations):
+            try:
+                prompts.append(
+                    self.chat_prompt(conversation, add_generation_prompt=add_generation_prompt)
+                )
+            except InvalidRequestError as error:
+                raise _at_index(error, index, len(conversations)) from error
+        return self.generate(
+            prompts,
+            params,
+            progress=progress,
+            priority=priority,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            labels=labels,
+        )
+
+    def chat_prompt(
+        self, messages: Messages, *, add_generation_prompt: bool = True
+    ) -> dict[str, Any]:
+        """The prompt of a conversation, for `stream` or `generate`."""
+        return self.engine.input_processor.chat_prompt(
+            messages, add_generation_prompt=add_generation_prompt
+        )
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> Iterator[RequestOutput]:
+        """What is new after each step, until the last output, which is `finished`.
+
+        The request is checked here, submitted at the first `next`, and aborted when the
+        iterator is closed before its end."""
+        request = self._process(
+            prompt,
+            params,
+            OutputKind.DELTA,
+            priority=priority,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            labels=labels,
+        )
+        return self._stream(request)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False, and nothing happens, while requests run."""
+        return self.engine.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        """Stop the engine. Safe to call twice."""
+        self.engine.shutdown()
+
+    def _prepare(
+        self,
+        prompts: Sequence[Prompt],
+        params: Params,
+        priority: int | Sequence[int],
+        **options: Any,
+    ) -> list[ProcessedRequest]:
+        count = len(prompts)
+        all_params = _for_each("params", params, count)
+        priorities = _for_each("priority", priority, count)
+        requests = []
+        for index, prompt in enumerate(prompts):
+            try:
+                request = self._process(
+                    prompt,
+                    all_params[index],
+                    OutputKind.FINAL_ONLY,
+                    priority=priorities[index],
+                    **options,
+                )
+            except InvalidRequestError as error:
+                raise _at_index(error, index, count) from error
+            requests.append(request)
+        return requests
+
+    def _process(
+        self, prompt: Prompt, params: SamplingParams | None, kind: OutputKind, **options: Any
+    ) -> ProcessedRequest:
+        processor = self.engine.input_processor
+        if params is None:
+            params = processor.default_params()
+        if not isinstance(params, SamplingParams):
+            raise invalid("params", params, "SamplingParams or None")
+        return processor.process(
+            f"llm-{next(self._ids)}",
+            prompt,
+            msgspec.structs.replace(params, output_kind=kind),
+            **options,
+        )
+
+    def _run(self, requests: list[ProcessedRequest], *, progress: bool) -> list[RequestOutput]:
+        results: dict[str, RequestOutput] = {}
+        try:
+            with BatchProgress(len(requests), enabled=progress) as bar:
+                for request in requests:
+                    self._submit(request)
+                while len(results) < len(requests):
+                    self._step()
+                    for request in requests:
+                        inbox = self._inboxes.get(request.request_id)
+                        if inbox:
+                            output = results[request.request_id] = inbox.popleft()
+                            del self._inboxes[request.request_id]
+                            bar.finished(output)
+        except BaseException as error:
+            self._drop([request.request_id for request in requests], error)
+            raise
+        return [results[request.request_id] for request in requests]
+
+    def _stream(self, request: ProcessedRequest) -> Iterator[RequestOutput]:
+        request_id = request.request_id
+        try:
+            self._submit(request)
+            inbox = self._inboxes[request_id]
+            while True:
+                while not inbox:
+                    self._step()
+                output = inbox.popleft()
+                if output.finished:
+                    del self._inboxes[request_id]
+                yield output
+                if output.finished:
+                    return
+        except BaseException as error:
+            self._drop([request_id], error)
+            raise
+
+    def _submit(self, request: ProcessedRequest) -> None:
+        self._inboxes[request.request_id] = deque()
+        self.engine.submit(request)
+
+    def _step(self) -> None:
+        """One step of the engine, for everyone: outputs wait in the inbox of their caller."""
+        for output in self.engine.step():
+            inbox = self._inboxes.get(output.request_id)
+            if inbox is not None:
+                inbox.append(output)
+
+    def _drop(self, request_ids: list[str], error: BaseException) -> None:
+        """Abort what has not ended; nobody waits for it any more."""
+        open_ids = [each for each in request_ids if self._inboxes.pop(each, None) is not None]
+        if not isinstance(error, EngineDeadError):
+            self.engine.abort_request(open_ids)
+
+
+def _as_prompts(prompts: Any) -> Sequence[Prompt]:
+    """The list of prompts that was meant."""
+    if isinstance(prompts, (str, Mapping)):
+        return [prompts]
+    if not isinstance(prompts, (list, tuple)):
+        raise invalid("prompts", prompts, "a prompt or a list of prompts")
+    if not prompts:
+        raise InvalidRequestError("prompts is empty; give at least one prompt", param="prompts")
+    if isinstance(prompts[0], (str, Mapping, list, tuple)):
+        return prompts
+    return [list(prompts)]
+
+
+def _for_each(param: str, value: Any, count: int) -> list[Any]:
+    """`value` for each of `count` prompts."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidRequestError(
+            f"{param} has {len(value)} elements for {count} prompts; give one, or one for each",
+            param=param,
+            value=len(value),
+        )
+    return list(value)
+
+
+def _at_index(error: InvalidRequestError, index: int, count: int) -> InvalidRequestError:
+    """The error of one prompt among several, with its place."""
+    if count == 1:
+        return error
+    return InvalidRequestError(
+        f"prompt {index}: {error}; nothing was submitted", param=error.param, value=error.value
+    )

@@ -1,0 +1,120 @@
+"""`LLMEngine`: the synchronous front object that is stepped by its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from framework.client.base import EngineCoreClient, EngineInfo
+from framework.frontend.input_processor import InputProcessor
+from framework.frontend.output_batch import ProcessedOutputs
+from framework.frontend.output_processor import OutputProcessor
+from framework.frontend.processed_request import ProcessedRequest
+from framework.frontend.prompts import Prompt
+from framework.frontend.stat_loggers import StatLoggerManager
+from hookspecs.types.outputs import RequestOutput
+from hookspecs.types.sampling import SamplingParams
+
+__all__ = ["LLMEngine"]
+
+
+class LLMEngine:
+    """Requests in, outputs out, a step at a time. Front-end process, one thread.
+
+    Every method that reaches the engine core raises EngineDeadError once that has stopped.
+    """
+
+    def __init__(
+        self,
+        client: EngineCoreClient,
+        input_processor: InputProcessor,
+        output_processor: OutputProcessor,
+        stat_loggers: StatLoggerManager,
+    ) -> None:
+        self._client = client
+        self.input_processor = input_processor
+        self._outputs = output_processor
+        self._stat_loggers = stat_loggers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    @property
+    def info(self) -> EngineInfo:
+        """Limits and facts of the engine core."""
+        return self._client.info
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that have not ended."""
+        return self._outputs.num_requests
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Any,
+    ) -> None:
+        """Validate a request and hand it over. `options`: as InputProcessor.process has them.
+
+        InvalidRequestError, also for an id that is in use; RequestFailedError when a plugin's
+        filter raises."""
+        self.submit(self.input_processor.process(request_id, prompt, params, **options))
+
+    def submit(self, request: ProcessedRequest) -> None:
+        """Hand over a processed request: all of its n outputs, or none."""
+        self._outputs.add(request)
+        try:
+            for engine_request in request.requests:
+                self._client.add_request(engine_request)
+        except BaseException:
+            self.abort_request(request.request_id)
+            raise
+
+    def step(self) -> list[RequestOutput]:
+        """Wait for one bundle of outputs (in-process: run one step) and process it."""
+        outputs = self._client.get_outputs()
+        processed = self._outputs.process(outputs)
+        self._tell_aborts(processed)
+        self._stat_loggers.record(
+            outputs.scheduler_stats, processed.iteration, outputs.engine_index
+        )
+        return processed.request_outputs
+
+    def abort_request(self, request_ids: str | Iterable[str]) -> list[RequestOutput]:
+        """End requests at once; their ids can be used again. Unknown ids are ignored.
+
+        Returns the last output of each, with finish reason `abort`; none comes from `step`."""
+        ids = [request_ids] if isinstance(request_ids, str) else request_ids
+        processed = self._outputs.abort(ids)
+        if processed.request_outputs or processed.abort_handles:
+            self._stat_loggers.record(None, processed.iteration)
+            self._tell_aborts(processed)
+        return processed.request_outputs
+
+    def _tell_aborts(self, processed: ProcessedOutputs) -> None:
+        if processed.abort_handles:
+            self._client.abort_requests(processed.abort_handles)
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` has anything to bring or to do."""
+        return self._outputs.num_requests > 0 or self._client.has_unfinished()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False, and nothing happens, while requests use blocks."""
+        return self._client.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        """Close stat loggers and the connection to the engine core. Safe to call twice."""
+        self._stat_loggers.close()
+        self._client.shutdown()

@@ -1,0 +1,250 @@
+"""`OutputProcessor`: columns of a step's outputs to the outputs that users get.
+
+Front-end process, one thread. One pass over the rows; an error in one request (a decoder, a
+plugin's filter) ends that request and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from framework.frontend.logprobs import decode_prompt
+from framework.frontend.output_batch import NO_OUTPUTS, OutputBatch, ProcessedOutputs
+from framework.frontend.processed_request import ProcessedRequest
+from framework.frontend.request_state import OutputState, RequestGroup
+from framework.frontend.tokenizer import Tokenizer
+from framework.plugins.calls import Calls
+from hookspecs.errors import InvalidRequestError, RequestFailedError
+from hookspecs.events import OutputReady
+from hookspecs.types.outputs import NOT_FINISHED, EngineCoreOutputs, RequestOutput
+from hookspecs.types.request import FinishReason
+from hookspecs.types.stats import IterationStats
+
+__all__ = ["OutputProcessor"]
+
+logger = logging.getLogger(__name__)
+
+
+class OutputProcessor:
+    """Keeps the state of every request from `add` to its end, and nothing after it."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        *,
+        calls: Calls,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._calls = calls
+        self._clock = clock
+        self._states: dict[int, OutputState] = {}
+        """By handle."""
+        self._groups: dict[str, RequestGroup] = {}
+        """By the user's id."""
+
+    @property
+    def num_requests(self) -> int:
+        """User requests that have not ended."""
+        return len(self._groups)
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._groups
+
+    def add(self, request: ProcessedRequest) -> None:
+        """Expect outputs of a request. InvalidRequestError if its id is in use."""
+        if request.request_id in self._groups:
+            raise InvalidRequestError(
+                f"request_id {request.request_id!r} is in use by a request that has not ended; "
+                "give another, or abort that one first",
+                param="request_id",
+                value=request.request_id,
+            )
+        group = RequestGroup(request, self._tokenizer)
+        self._groups[request.request_id] = group
+        for state in group.outputs:
+            self._states[state.request.handle] = state
+
+    def process(self, outputs: EngineCoreOutputs) -> ProcessedOutputs:
+        """Apply one bundle. Rows of requests that ended here before are ignored."""
+        batch = OutputBatch(outputs, self._clock())
+        tokens, at = outputs.token_ids.tolist(), 0
+        columns = (outputs.handles, outputs.num_tokens, outputs.finish_codes)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (handle, count, code) in enumerate(rows):
+            state = self._states.get(handle)
+            token_ids = tokens[at : at + count]
+            at += count
+            if state is None or state.finish_reason is not None:
+                continue
+            try:
+                self._take_row(state, row, token_ids, code, batch)
+            except Exception as error:
+                self._fail(state.group, error, batch)
+        if outputs.finished_handles is not None:
+            self._end_silent(outputs.finished_handles.tolist(), batch)
+        return self._result(batch)
+
+    def abort(self, request_ids: Iterable[str]) -> ProcessedOutputs:
+        """End requests by the user's id, all n outputs of each; unknown ids are ignored.
+
+        The result holds a last output a request, with finish reason `abort`, and the handles
+        that the engine core must be told."""
+        batch = OutputBatch(NO_OUTPUTS, self._clock())
+        for request_id in dict.fromkeys(request_ids):
+            group = self._groups.get(request_id)
+            if group is None:
+                continue
+            for state in group.outputs:
+                if state.finish_reason is None:
+                    batch.aborts.append(state.request.handle)
+                    self._give_up(state, batch)
+        return self._result(batch)
+
+    def _take_row(
+        self,
+        state: OutputState,
+        row: int,
+        token_ids: list[int],
+        code: int,
+        batch: OutputBatch,
+    ) -> None:
+        outputs, group = batch.outputs, state.group
+        state.num_preemptions = outputs.num_preemptions.get(row, state.num_preemptions)
+        prefill = outputs.prefills.get(row)
+        if prefill is not None:
+            state.prefill = prefill
+            batch.iteration.num_prompt_tokens += prefill.num_prompt_tokens
+            batch.iteration.num_cached_tokens += prefill.num_cached_tokens
+            if group.num_cached_tokens is None:
+                group.num_cached_tokens = prefill.num_cached_tokens
+        pieces = outputs.prompt_logprobs.get(row)
+        if pieces is not None and group.prompt_logprobs is None:
+            group.prompt_logprobs = decode_prompt(
+                pieces, state.tokenizer, state.request.prompt_token_ids
+            )
+        by_token = code == FinishReason.STOP
+        params = state.request.sampling_params
+        hidden = 1 if by_token and not params.include_stop_str_in_output else 0
+        before = len(state.token_ids)
+        stop = state.take(token_ids, batch.positions(row), hidden)
+        self._count_tokens(state, before, batch)
+        if stop is not None:
+            if code == NOT_FINISHED:
+                batch.aborts.append(state.request.handle)
+            self._finish(state, FinishReason.STOP, batch, stop_reason=stop)
+        elif code != NOT_FINISHED:
+            stop_token = outputs.stop_reasons.get(row)
+            if stop_token in group.processed.model_end_tokens:
+                stop_token = None
+            self._finish(
+                state,
+                FinishReason(code),
+                batch,
+                stop_reason=stop_token,
+                error=outputs.errors.get(row),
+            )
+        elif token_ids:
+            batch.mark(state)
+
+    def _count_tokens(self, state: OutputState, before: int, batch: OutputBatch) -> None:
+        count = len(state.token_ids) - before
+        if not count:
+            return
+        now, iteration = batch.outputs.timestamp, batch.iteration
+        iteration.num_generation_tokens += count
+        if before == 0:
+            state.first_token_at = now
+            state.first_token_latency = iteration.timestamp - state.request.arrival_time
+            iteration.time_to_first_token.append(state.first_token_latency)
+        else:
+            # Tokens that come together share the time since those before.
+            latency = (now - state.last_token_at) / count
+            iteration.inter_token_latency.extend([latency] * count)
+        state.last_token_at = now
+
+    def _finish(
+        self,
+        state: OutputState,
+        reason: FinishReason,
+        batch: OutputBatch,
+        *,
+        stop_reason: int | str | None = None,
+        error: str | None = None,
+    ) -> None:
+        if state.detokenizer is not None and not isinstance(stop_reason, str):
+            late_stop = state.detokenizer.finish()
+            if late_stop is not None and reason in (FinishReason.STOP, FinishReason.LENGTH):
+                reason, stop_reason = FinishReason.STOP, late_stop
+        state.finish(reason, stop_reason, error)
+        batch.mark(state)
+
+    def _give_up(self, state: OutputState, batch: OutputBatch) -> None:
+        try:
+            self._finish(state, FinishReason.ABORT, batch)
+        except Exception as error:
+            self._fail(state.group, error, batch)
+
+    def _end_silent(self, handles: list[int], batch: OutputBatch) -> None:
+        """Requests that left the engine core without a row: their callers must not wait."""
+        for handle in handles:
+            state = self._states.get(handle)
+            if state is not None and state.finish_reason is None:
+                self._give_up(state, batch)
+
+    def _fail(self, group: RequestGroup, error: Exception, batch: OutputBatch) -> None:
+        """End what still runs of a request with an error."""
+        request_id = group.processed.request_id
+        logger.error("request %r failed in the front end", request_id, exc_info=error)
+        for state in group.outputs:
+            if state.finish_reason is None:
+                batch.aborts.append(state.request.handle)
+                state.finish(FinishReason.ERROR, error=describe(error))
+                batch.mark(state)
+
+    def _result(self, batch: OutputBatch) -> ProcessedOutputs:
+        request_outputs = []
+        for group, changed in batch.changed.values():
+            output = self._output(group, list(changed.values()), batch)
+            if output is not None:
+                request_outputs.append(output)
+            self._forget_ended(group, batch.iteration)
+        return ProcessedOutputs(
+            request_outputs=request_outputs,
+            abort_handles=batch.aborts,
+            iteration=batch.iteration,
+        )
+
+    def _output(
+        self, group: RequestGroup, changed: list[OutputState], batch: OutputBatch
+    ) -> RequestOutput | None:
+        """What the user gets, after the filters; if that fails, an output that says so."""
+        try:
+            output = group.output(changed)
+            if output is None or not self._calls.has_output_filters:
+                return output
+            return self._calls.adjust_output(OutputReady(output=output)).output
+        except Exception as error:
+            self._fail(group, error, batch)
+            for state in changed:
+                state.finish_reason, state.error = FinishReason.ERROR, describe(error)
+            return group.error_output(describe(error))
+
+    def _forget_ended(self, group: RequestGroup, iteration: IterationStats) -> None:
+        """Record the outputs that have ended, once each, and drop their state."""
+        for state in group.outputs:
+            handle = state.request.handle
+            if state.finish_reason is not None and handle in self._states:
+                iteration.finished.append(state.finished_stats(iteration.timestamp))
+                del self._states[handle]
+        if group.finished:
+            del self._groups[group.processed.request_id]
+
+
+def describe(error: Exception) -> str:
+    """The error as users see it."""
+    if isinstance(error, RequestFailedError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,236 @@
+"""What the output processor keeps of a request: a group of n outputs, and each output.
+
+Front-end process, one thread. Times are seconds; which clock is said at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from framework.frontend.detokenizer import Detokenizer
+from framework.frontend.logprobs import Position, decode_position
+from framework.frontend.processed_request import ProcessedRequest
+from framework.frontend.tokenizer import Tokenizer
+from hookspecs.types.outputs import CompletionOutput, Logprob, PrefillInfo, RequestOutput
+from hookspecs.types.request import EngineCoreRequest, FinishReason
+from hookspecs.types.sampling import OutputKind
+from hookspecs.types.stats import FinishedRequestStats, RequestMetrics
+
+__all__ = ["OutputState", "RequestGroup"]
+
+
+class OutputState:
+    """One of the n outputs of a request, while it runs."""
+
+    __slots__ = (
+        "cumulative_logprob",
+        "detokenizer",
+        "error",
+        "finish_reason",
+        "first_token_at",
+        "first_token_latency",
+        "group",
+        "index",
+        "last_token_at",
+        "logprobs",
+        "num_given_chars",
+        "num_given_tokens",
+        "num_preemptions",
+        "prefill",
+        "request",
+        "stop_reason",
+        "token_ids",
+        "tokenizer",
+    )
+
+    def __init__(
+        self,
+        group: RequestGroup,
+        index: int,
+        request: EngineCoreRequest,
+        tokenizer: Tokenizer | None,
+    ) -> None:
+        params = request.sampling_params
+        self.group = group
+        self.index = index
+        self.request = request
+        self.tokenizer = tokenizer if params.detokenize else None
+        self.detokenizer = (
+            None
+            if self.tokenizer is None
+            else Detokenizer(self.tokenizer, params, request.prompt_token_ids)
+        )
+        self.token_ids: list[int] = []
+        self.logprobs: list[dict[int, Logprob]] | None = None
+        self.cumulative_logprob: float | None = None
+        if params.logprobs is not None:
+            self.logprobs, self.cumulative_logprob = [], 0.0
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self.error: str | None = None
+        self.num_given_tokens = 0
+        self.num_given_chars = 0
+        self.prefill: PrefillInfo | None = None
+        self.num_preemptions = 0
+        self.first_token_latency = 0.0
+        """From arrival to the first token, clock of the front end."""
+        self.first_token_at = 0.0
+        """Clock of the engine core."""
+        self.last_token_at = 0.0
+        """Clock of the engine core."""
+
+    def take(self, token_ids: list[int], positions: list[Position], hidden: int) -> str | None:
+        """Take a step's tokens, the last `hidden` of which have no text (a stop token).
+
+        Ends with the token that completes a stop string, which is returned."""
+        shown = len(token_ids) - hidden
+        for number, token_id in enumerate(token_ids):
+            if self.logprobs is not None:
+                self._take_logprobs(positions[number])
+            self.token_ids.append(token_id)
+            if self.detokenizer is not None and number < shown:
+                stop = self.detokenizer.push(token_id)
+                if stop is not None:
+                    return stop
+        return None
+
+    def _take_logprobs(self, position: Position) -> None:
+        assert self.logprobs is not None and self.cumulative_logprob is not None
+        previous = self.token_ids[-4:]
+        if len(previous) < 4:
+            previous = self.request.prompt_token_ids[len(previous) - 4 :] + previous
+        self.logprobs.append(decode_position(position, self.tokenizer, previous))
+        self.cumulative_logprob += position[0][1]
+
+    def finish(
+        self, reason: FinishReason, stop_reason: int | str | None = None, error: str | None = None
+    ) -> None:
+        """It has ended; what is held back is given."""
+        self.finish_reason, self.stop_reason, self.error = reason, stop_reason, error
+        self.group.num_running -= 1
+
+    def completion(self, *, delta: bool) -> CompletionOutput:
+        """What the user gets now; with `delta`, what is new since the last call."""
+        chars = 0 if self.detokenizer is None else self.detokenizer.num_shown
+        tokens = len(self.token_ids)
+        from_char, from_token = (self.num_given_chars, self.num_given_tokens) if delta else (0, 0)
+        self.num_given_chars, self.num_given_tokens = chars, tokens
+        return CompletionOutput(
+            index=self.index,
+            text="" if self.detokenizer is None else self.detokenizer.text[from_char:chars],
+            token_ids=self.token_ids[from_token:],
+            cumulative_logprob=self.cumulative_logprob,
+            logprobs=None if self.logprobs is None else self.logprobs[from_token:],
+            finish_reason=None if self.finish_reason is None else str(self.finish_reason),
+            stop_reason=self.stop_reason,
+            error=self.error,
+        )
+
+    def finished_stats(self, now: float) -> FinishedRequestStats:
+        """The terminal record. `now`: clock of the front end."""
+        assert self.finish_reason is not None
+        request, prefill = self.request, self.prefill
+        return FinishedRequestStats(
+            request_id=request.request_id,
+            finish_reason=self.finish_reason,
+            num_prompt_tokens=len(request.prompt_token_ids),
+            num_generation_tokens=len(self.token_ids),
+            num_cached_tokens=0 if prefill is None else prefill.num_cached_tokens,
+            num_preemptions=self.num_preemptions,
+            max_tokens=request.sampling_params.max_tokens,
+            e2e_latency=now - request.arrival_time,
+            queue_time=0.0 if prefill is None else prefill.scheduled_at - prefill.queued_at,
+            prefill_time=0.0
+            if prefill is None or not self.token_ids
+            else self.first_token_at - prefill.scheduled_at,
+            decode_time=self.last_token_at - self.first_token_at,
+            time_to_first_token=self.first_token_latency,
+            tenant=request.tenant,
+            labels=request.labels,
+        )
+
+
+class RequestGroup:
+    """A user's request: its n outputs and what they share."""
+
+    __slots__ = (
+        "num_cached_tokens",
+        "num_running",
+        "outputs",
+        "processed",
+        "prompt_logprobs",
+        "prompt_logprobs_given",
+    )
+
+    def __init__(self, processed: ProcessedRequest, tokenizer: Tokenizer | None) -> None:
+        self.processed = processed
+        self.outputs = [
+            OutputState(self, index, request, tokenizer)
+            for index, request in enumerate(processed.requests)
+        ]
+        self.num_running = len(self.outputs)
+        self.num_cached_tokens: int | None = None
+        """Of the first output that told."""
+        self.prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        self.prompt_logprobs_given = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether all n outputs have ended."""
+        return self.num_running == 0
+
+    def output(self, changed: Iterable[OutputState]) -> RequestOutput | None:
+        """What the user gets after `changed` have news; None if it is not time yet.
+
+        CUMULATIVE: all n outputs so far. DELTA: of `changed` what is new. FINAL_ONLY: all n,
+        when all have ended. Outputs are in the order of their index."""
+        kind = self.processed.params.output_kind
+        if kind is OutputKind.FINAL_ONLY and not self.finished:
+            return None
+        delta = kind is OutputKind.DELTA
+        given = sorted(changed, key=lambda state: state.index) if delta else self.outputs
+        prompt_logprobs = self.prompt_logprobs
+        if delta and self.prompt_logprobs_given:
+            prompt_logprobs = None
+        self.prompt_logprobs_given = self.prompt_logprobs is not None
+        return RequestOutput(
+            request_id=self.processed.request_id,
+            prompt=self.processed.prompt,
+            prompt_token_ids=self.processed.prompt_token_ids,
+            outputs=[state.completion(delta=delta) for state in given],
+            finished=self.finished,
+            prompt_logprobs=prompt_logprobs,
+            num_cached_tokens=self.num_cached_tokens or 0,
+            metrics=self._metrics(),
+        )
+
+    def error_output(self, error: str) -> RequestOutput:
+        """The last output when making or filtering an output failed: no text, which may be
+        what failed."""
+        return RequestOutput(
+            request_id=self.processed.request_id,
+            prompt=self.processed.prompt,
+            prompt_token_ids=self.processed.prompt_token_ids,
+            outputs=[
+                CompletionOutput(
+                    index=state.index, finish_reason=str(FinishReason.ERROR), error=error
+                )
+                for state in self.outputs
+            ],
+            finished=True,
+        )
+
+    def _metrics(self) -> RequestMetrics:
+        """Of the output that was first: its waits are the request's."""
+        started = [state for state in self.outputs if state.token_ids]
+        metrics = RequestMetrics(arrival_time=self.processed.arrival_time)
+        if not started:
+            return metrics
+        first = min(started, key=lambda state: state.first_token_latency)
+        metrics.time_to_first_token = first.first_token_latency
+        if first.prefill is not None:
+            metrics.queue_time = first.prefill.scheduled_at - first.prefill.queued_at
+        metrics.last_token_latency = (
+            max(state.last_token_at for state in started) - first.first_token_at
+        )
+        return metrics

@@ -1,0 +1,146 @@
+"""`Tokenizer`: text to token ids and back, around a tokenizer of the `tokenizers` library.
+
+Front-end process. After loading, nothing here changes the underlying tokenizer, so encode and
+decode may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from framework.frontend.checks import encodable, plain
+from hookspecs.config import ModelConfig
+from hookspecs.contracts.model import ResolvedModel
+from hookspecs.errors import InvalidRequestError, ModelNotFoundError, UnsupportedModelError
+
+__all__ = ["Tokenizer", "load_tokenizer"]
+
+
+class Tokenizer:
+    """Encodes, decodes and renders chats."""
+
+    def __init__(self, pretrained: Any) -> None:
+        """`pretrained`: a transformers tokenizer that is backed by `tokenizers`.
+
+        UnsupportedModelError for one that is not."""
+        backend = getattr(pretrained, "backend_tokenizer", None)
+        if backend is None:
+            raise UnsupportedModelError(
+                f"{type(pretrained).__name__} has no tokenizer.json form; convert the tokenizer "
+                'to one, or set model.tokenizer to another (or to "none")'
+            )
+        # A tokenizer.json may carry settings meant for training batches.
+        backend.no_truncation()
+        backend.no_padding()
+        self.pretrained = pretrained
+        self.backend = backend
+        """tokenizers.Tokenizer; only to be read from."""
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        """Tokens, with added ones. May differ from the width of the model's logits."""
+        self.special_ids: frozenset[int] = frozenset(pretrained.all_special_ids) | frozenset(
+            token_id
+            for token_id, token in backend.get_added_tokens_decoder().items()
+            if token.special
+        )
+        self._texts: dict[int, str] = {}
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`. InvalidRequestError for text that is not valid Unicode."""
+        if not encodable(text):
+            raise InvalidRequestError(
+                "the prompt has lone surrogates, which are not valid Unicode text",
+                param="prompt",
+                value=plain(text),
+            )
+        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of `ids`, as at the beginning of a text."""
+        text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def token_text(self, token_id: int) -> str:
+        """Text of one token inside a text, so with its leading space; U+FFFD for a part of a
+        character. Special tokens are shown."""
+        known = self._texts.get(token_id)
+        if known is None:
+            once = self.decode([token_id], skip_special_tokens=False)
+            twice = self.decode([token_id, token_id], skip_special_tokens=False)
+            known = twice[len(once) :] if twice.startswith(once) else once
+            self._texts[token_id] = known
+        return known
+
+    def bad_word_ids(self, word: str) -> list[list[int]]:
+        """The token sequences of `word` at a beginning and after a space, without doubles.
+
+        InvalidRequestError for a word that has no tokens."""
+        found: list[list[int]] = []
+        for form in (word, f" {word}"):
+            ids = self.encode(form, add_special_tokens=False)
+            if form == word and not ids:
+                raise InvalidRequestError(
+                    f"the bad word {word!r} has no tokens in this model's vocabulary",
+                    param="bad_words",
+                    value=plain(word),
+                )
+            if ids not in found:
+                found.append(ids)
+        return found
+
+    def render_chat(
+        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The model's chat template applied to checked messages (see chat.py).
+
+        InvalidRequestError with the template's own message when it refuses them."""
+        if not self.pretrained.chat_template:
+            raise InvalidRequestError(
+                "this model has no chat template; render the conversation yourself and give it "
+                "as a prompt",
+                param="messages",
+            )
+        try:
+            text = self.pretrained.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=add_generation_prompt
+            )
+        # A template is the model author's program: whatever it raises over these messages is
+        # an answer to them.
+        except Exception as error:
+            raise InvalidRequestError(
+                f"the chat template refused the messages: {error}", param="messages"
+            ) from error
+        return str(text)
+
+
+def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | None:
+    """The tokenizer that `model.tokenizer` names, else the model's own; None if told `none` or
+    if the model has none. Imports transformers.
+
+    ModelNotFoundError if the files are not there; UnsupportedModelError if they can not be
+    read, or need code that `model.trust_remote_code` does not allow."""
+    if config.tokenizer == "none":
+        return None
+    source = config.tokenizer or (model.tokenizer_path if model.info.has_tokenizer else None)
+    if source is None:
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            pretrained = AutoTokenizer.from_pretrained(
+                source, trust_remote_code=config.trust_remote_code
+            )
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"no tokenizer at {source!r}: {error}. Set model.tokenizer to a directory or hub "
+            'name that has one, or to "none"'
+        ) from error
+    except ValueError as error:
+        raise UnsupportedModelError(
+            f"the tokenizer at {source!r} can not be used: {error}"
+        ) from error
+    return Tokenizer(pretrained)

@@ -1,0 +1,96 @@
+"""Making the object behind a selected provider: import, construct, check against its contract."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from framework.config.suggest import suggestion
+from framework.plugins.imports import load_object
+from framework.plugins.registry import RegisteredProvider
+from hookspecs.contracts.base import Context
+from hookspecs.errors import (
+    ContractViolation,
+    FrameworkError,
+    MissingDependencyError,
+    ProviderError,
+)
+
+__all__ = ["construct", "import_target"]
+
+
+def import_target(found: RegisteredProvider) -> Any:
+    """The class or factory that a provider names.
+
+    MissingDependencyError when a package of its `extra` is not installed, ProviderError for
+    any other failure; the cause is chained.
+    """
+    target = found.provider.target
+    try:
+        return load_object(target)
+    except AttributeError as error:
+        module = getattr(error, "obj", None)
+        hint = suggestion(error.name, dir(module)) if module is not None and error.name else ""
+        raise _error(found, f"importing {target} failed: {error}.{hint}") from error
+    except ImportError as error:
+        if found.provider.extra and not _own(error.name, target):
+            installs = found.ref.distribution or "DISTRIBUTION"
+            raise MissingDependencyError(
+                f"the {found.kind.name} {found.provider.name!r} of {found.ref} needs the package "
+                f"{error.name or error}; install it with: "
+                f"pip install '{installs}[{found.provider.extra}]'"
+            ) from error
+        raise _error(found, f"importing {target} failed: {error}") from error
+    except Exception as error:
+        raise _error(
+            found, f"importing {target} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _own(missing: str | None, target: str) -> bool:
+    """Whether the module that is missing belongs to the provider's own package."""
+    return (
+        missing is not None
+        and missing.partition(".")[0] == target.partition(":")[0].partition(".")[0]
+    )
+
+
+def construct(found: RegisteredProvider, context: Context) -> Any:
+    """Import the target and call it with its context.
+
+    An error class of this project that it raises on purpose comes out as it is; anything else
+    becomes ProviderError. ContractViolation when the object is not a complete implementation.
+    """
+    target, contract = import_target(found), found.kind.contract
+    if inspect.isabstract(target):
+        missing = ", ".join(sorted(target.__abstractmethods__))
+        raise _violation(found, f"{target.__name__} lacks {missing}")
+    try:
+        made = target(context)
+    except FrameworkError:
+        raise
+    except Exception as error:
+        raise _error(found, f"constructing it failed: {type(error).__name__}: {error}") from error
+    if not isinstance(made, contract):
+        raise _violation(
+            found, f"{found.provider.target} made a {type(made).__name__}, no {contract.__name__}"
+        )
+    return made
+
+
+def _error(found: RegisteredProvider, what: str) -> ProviderError:
+    return ProviderError(
+        f"{found.kind.name} {found.provider.name!r} of {found.ref}: {what}",
+        plugin=found.ref.name,
+        distribution=found.ref.distribution,
+        hook=found.kind.hook,
+    )
+
+
+def _violation(found: RegisteredProvider, what: str) -> ContractViolation:
+    return ContractViolation(
+        f"{found.kind.name} {found.provider.name!r} of {found.ref}: {what}",
+        plugin=found.ref.name,
+        distribution=found.ref.distribution,
+        hook=found.kind.hook,
+    )

@@ -1,0 +1,172 @@
+"""What changed between two snapshots of the contract, and what version that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+__all__ = ["Bump", "Change", "ChangeKind", "diff_snapshots", "missing_bump", "required_bump"]
+
+Entry = Mapping[str, Any]
+
+
+class ChangeKind(StrEnum):
+    """Whether a plugin written for the older contract still works."""
+
+    ADDITIVE = "additive"
+    BREAKING = "breaking"
+
+
+class Bump(StrEnum):
+    """Which part of API_VERSION has to grow."""
+
+    NONE = "none"
+    MINOR = "minor"
+    MAJOR = "major"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference."""
+
+    kind: ChangeKind
+    subject: str
+    """What changed, e.g. `structs hookspecs.events.StepFinished.step`."""
+    text: str
+
+
+def diff_snapshots(old: Entry, new: Entry) -> list[Change]:
+    """All differences but that of the version, in a fixed order."""
+    return [
+        *_members("hooks", old["hooks"], new["hooks"], _hook),
+        *_members("kinds", old["kinds"], new["kinds"], _plain),
+        *_members("contracts", old["contracts"], new["contracts"], _contract),
+        *_members("structs", old["structs"], new["structs"], _struct),
+        *_members("enums", old["enums"], new["enums"], _enum),
+        *_members("errors", old["errors"], new["errors"], _plain),
+    ]
+
+
+def required_bump(changes: list[Change]) -> Bump:
+    """The least growth of the version that the changes need."""
+    if any(change.kind is ChangeKind.BREAKING for change in changes):
+        return Bump.MAJOR
+    return Bump.MINOR if changes else Bump.NONE
+
+
+def missing_bump(old: Entry, new: Entry) -> str | None:
+    """What is wrong with the version of the newer snapshot; None when it fits the changes."""
+    changes = diff_snapshots(old, new)
+    bump = required_bump(changes)
+    before, after = tuple(old["api_version"]), tuple(new["api_version"])
+    enough = {
+        Bump.NONE: after >= before,
+        Bump.MINOR: after > before,
+        Bump.MAJOR: after[0] > before[0],
+    }
+    if enough[bump]:
+        return None
+    lines = [f"  {change.kind}: {change.subject}: {change.text}" for change in changes]
+    return "\n".join(
+        [
+            f"API_VERSION went from {before} to {after}; these changes need a {bump} version:",
+            *lines,
+        ]
+    )
+
+
+Comparison = Callable[[str, Any, Any], Iterator[Change]]
+
+
+def _members(
+    place: str,
+    old: Entry,
+    new: Entry,
+    compare: Comparison,
+    added: Callable[[Any], ChangeKind] = lambda entry: ChangeKind.ADDITIVE,
+) -> Iterator[Change]:
+    """What went, what came, and what changed in what stayed, by name."""
+    dot = "." if " " in place else " "
+    for name in sorted({*old, *new}):
+        subject = f"{place}{dot}{name}"
+        if name not in new:
+            yield _breaking(subject, "removed")
+        elif name not in old:
+            yield Change(kind=added(new[name]), subject=subject, text="added")
+        elif old[name] != new[name]:
+            yield from compare(subject, old[name], new[name])
+
+
+def _plain(subject: str, old: Any, new: Any) -> Iterator[Change]:
+    yield _breaking(subject, f"was {old}, is {new}")
+
+
+def _hook(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
+    for field in sorted({*old, *new}):
+        before, after = old.get(field), new.get(field)
+        if before == after:
+            continue
+        harmless = field in ("hot", "since") or (
+            (field == "roles" and set(before or ()) <= set(after or ()))
+            or (field == "tier" and after == "stable")
+            or (field == "activation" and after == "auto")
+        )
+        # A hook that was not stable may change in a minor version.
+        kind = ChangeKind.ADDITIVE if harmless or old["tier"] != "stable" else ChangeKind.BREAKING
+        yield Change(kind=kind, subject=subject, text=f"{field} was {before}, is {after}")
+
+
+def _contract(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
+    if old["protocol"] != new["protocol"]:
+        yield _breaking(subject, "turned from ABC to Protocol or back")
+    # Plugins implement ABCs and call Protocols: a new abstract method breaks only the former.
+    lent = new["protocol"]
+    yield from _members(
+        subject,
+        old["methods"],
+        new["methods"],
+        _method,
+        lambda entry: (
+            ChangeKind.BREAKING if entry["abstract"] and not lent else ChangeKind.ADDITIVE
+        ),
+    )
+
+
+def _method(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
+    for field in ("shape", "signature"):
+        if old[field] != new[field]:
+            yield _breaking(subject, f"{field} was {old[field]}, is {new[field]}")
+    if new["abstract"] and not old["abstract"]:
+        yield _breaking(subject, "lost its default body")
+    elif old["abstract"] and not new["abstract"]:
+        yield Change(kind=ChangeKind.ADDITIVE, subject=subject, text="got a default body")
+
+
+def _struct(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _members(
+        subject,
+        old["fields"],
+        new["fields"],
+        _field,
+        lambda entry: ChangeKind.BREAKING if entry["required"] else ChangeKind.ADDITIVE,
+    )
+    yield from _members(subject, old["methods"], new["methods"], _method)
+
+
+def _field(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
+    if old["type"] != new["type"]:
+        yield _breaking(subject, f"type was {old['type']}, is {new['type']}")
+    if new["required"] and not old["required"]:
+        yield _breaking(subject, "lost its default")
+    elif old["required"] and not new["required"]:
+        yield Change(kind=ChangeKind.ADDITIVE, subject=subject, text="got a default")
+
+
+def _enum(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _members(subject, old, new, _plain)
+
+
+def _breaking(subject: str, text: str) -> Change:
+    return Change(kind=ChangeKind.BREAKING, subject=subject, text=text)

@@ -1,0 +1,1 @@
+"""A scheduling policy: requests with short prompts start first; waiting makes up for length."""

@@ -1,0 +1,1 @@
+"""A stat logger: logs every request that took longer than a limit."""

@@ -1,0 +1,141 @@
+"""A step over a paged cache made by hand, and attention by its definition in float64."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+
+from builtin_plugins.attention_cpu_paged.backend import CpuPagedAttention
+from builtin_plugins.attention_sdpa.backend import SdpaAttention
+from hookspecs.config import EngineConfig
+from hookspecs.contracts.attention import AttentionBackend, AttentionContext, AttentionMetadata
+
+BACKENDS: dict[str, type[AttentionBackend]] = {
+    "sdpa": SdpaAttention,
+    "cpu_paged": CpuPagedAttention,
+}
+
+
+def make_backend(name: str, block_size: int) -> AttentionBackend:
+    """The backend under test, as a worker constructs it."""
+    return BACKENDS[name](
+        AttentionContext(config=EngineConfig(), device="cpu", block_size=block_size)
+    )
+
+
+@dataclass
+class Case:
+    """Rows (tokens before the step, tokens of the step) with random contents."""
+
+    rows: list[tuple[int, int]]
+    heads: int = 4
+    kv_heads: int = 2
+    size: int = 16
+    block_size: int = 4
+    window: int | None = None
+    soft_cap: float | None = None
+    sinks: bool = False
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def rand(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=generator).to(self.dtype)
+
+        self.queries = [rand(new, self.heads, self.size) for _, new in self.rows]
+        self.keys = [rand(past + new, self.kv_heads, self.size) for past, new in self.rows]
+        self.values = [rand(past + new, self.kv_heads, self.size) for past, new in self.rows]
+        self.sink_logits = rand(self.heads) if self.sinks else None
+        self.scale = self.size**-0.5
+        needed = [-(-(past + new) // self.block_size) for past, new in self.rows]
+        self.num_blocks = sum(needed) + 3
+        ids = (torch.randperm(self.num_blocks - 1, generator=generator) + 1).tolist()
+        taken = iter(ids)
+        self.blocks = [list(itertools.islice(taken, count)) for count in needed]
+
+
+def metadata(case: Case, tokens: dict[int, tuple[int, int]]) -> AttentionMetadata:
+    """Of a step with the tokens (begin, end) of some of the case's rows."""
+    begins_ends = list(tokens.values())
+    starts = [0, *itertools.accumulate(end - begin for begin, end in begins_ends)]
+    lens = [end for _, end in begins_ends]
+    lists = [case.blocks[row][: -(-end // case.block_size)] for row, (_, end) in tokens.items()]
+    table = torch.zeros(len(lists), max(map(len, lists)), dtype=torch.long)
+    for row, blocks in enumerate(lists):
+        table[row, : len(blocks)] = torch.tensor(blocks)
+    slots = [
+        blocks[position // case.block_size] * case.block_size + position % case.block_size
+        for blocks, (begin, end) in zip(lists, begins_ends, strict=True)
+        for position in range(begin, end)
+    ]
+    return AttentionMetadata(
+        query_start=starts,
+        seq_lens=lens,
+        max_query_len=max(end - begin for begin, end in begins_ends),
+        max_seq_len=max(lens),
+        block_tables=table,
+        block_lists=lists,
+        slot_mapping=torch.tensor(slots),
+        seq_lens_tensor=torch.tensor(lens),
+        query_start_tensor=torch.tensor(starts),
+    )
+
+
+def run_backend(case: Case, backend: AttentionBackend) -> torch.Tensor:
+    """Writes the rows' earlier tokens, then the step's, in a pool that is NaN everywhere else
+    (before a row's window too), and attends."""
+    cache = backend.allocate(case.num_blocks, case.kv_heads, case.size, case.dtype)
+    cache.fill_(torch.nan)
+    for row, (past, _) in enumerate(case.rows):
+        seen = 0 if case.window is None else max(0, past - case.window + 1)
+        if past > seen:
+            earlier = metadata(case, {row: (seen, past)})
+            backend.write(cache, case.keys[row][seen:past], case.values[row][seen:past], earlier)
+    step = metadata(case, {row: (past, past + new) for row, (past, new) in enumerate(case.rows)})
+    new_keys = torch.cat([k[past:] for k, (past, _) in zip(case.keys, case.rows, strict=True)])
+    new_values = torch.cat([v[past:] for v, (past, _) in zip(case.values, case.rows, strict=True)])
+    # A model's tensors come transposed.
+    backend.write(
+        cache,
+        new_keys.transpose(0, 1).contiguous().transpose(0, 1),
+        new_values.transpose(0, 1).contiguous().transpose(0, 1),
+        step,
+    )
+    outs = [
+        backend.forward(
+            torch.cat(case.queries).transpose(0, 1).contiguous().transpose(0, 1),
+            cache,
+            step,
+            scale=case.scale,
+            sliding_window=case.window,
+            soft_cap=case.soft_cap,
+            sinks=case.sink_logits,
+        )
+        for _ in range(2)  # the second layer uses what the first derived
+    ]
+    torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=0)
+    return outs[0]
+
+
+def reference(case: Case) -> torch.Tensor:
+    """One query and head at a time, in float64."""
+    out = []
+    for row, (past, new) in enumerate(case.rows):
+        for index, head in itertools.product(range(new), range(case.heads)):
+            position = past + index
+            first = 0 if case.window is None else max(0, position - case.window + 1)
+            kv_head = head // (case.heads // case.kv_heads)
+            keys = case.keys[row][first : position + 1, kv_head].double()
+            scores = keys @ case.queries[row][index, head].double() * case.scale
+            if case.soft_cap is not None:
+                scores = case.soft_cap * torch.tanh(scores / case.soft_cap)
+            weights = scores.exp()
+            total = weights.sum()
+            if case.sink_logits is not None:
+                total = total + case.sink_logits[head].double().exp()
+            out.append(weights / total @ case.values[row][first : position + 1, kv_head].double())
+    return torch.stack(out).view(-1, case.heads, case.size)

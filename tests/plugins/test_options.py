@@ -1,0 +1,145 @@
+"""Options of plugins and providers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from hookspecs import EngineConfig, EngineHooks, PluginInfo, Provider, hookimpl
+from hookspecs.config import ExecutorConfig, PluginsConfig
+from hookspecs.errors import ConfigError, PluginConfigError
+
+
+class Nested(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    depth: int = 1
+
+
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    path: str = "here"
+    nested: Nested = Nested()
+
+
+class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    top: Annotated[int, Meta(ge=1)] = 5
+
+
+class Needy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    token: str
+
+
+class Plugin(EngineHooks):
+    PLUGIN = PluginInfo(name="thing", api=">=1.0", options=PluginOptions)
+
+    @hookimpl
+    def register_samplers(self) -> Any:
+        yield Provider("own", "fake_none:C", options=SamplerOptions)
+        yield Provider("shared", "fake_none:C")
+        yield Provider("needy", "fake_none:C", options=Needy)
+
+
+class Plain(EngineHooks):
+    PLUGIN = PluginInfo(name="plain", api=">=1.0")
+
+    @hookimpl
+    def register_tracers(self) -> Any:
+        yield Provider("bare", "fake_none:C")
+
+
+def options_of(manager: Any, kind: str, name: str) -> Any:
+    return manager._options.of(manager.resolve(kind, name))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"thign": {}}, r"plugins\.options\.thign.*Did you mean thing"),
+        ({"owm": {"top": 3}}, "Did you mean own"),
+        ({"own": {"tpo": 3}}, r"plugins\.options\.own\.tpo.*no such option.*Did you mean top"),
+        ({"own": {"top": "3"}}, r"plugins\.options\.own\.top: Expected `int`"),
+        ({"own": {"top": 0}}, r"plugins\.options\.own\.top: Expected `int` >= 1"),
+        ({"thing": {"nested": {"depth": "x"}}}, r"plugins\.options\.thing\.nested\.depth"),
+        ({"thing": {"nested": {"deep": 1}}}, r"plugins\.options\.thing\.nested.*`deep`"),
+        ({"plain": {"a": 1}}, "no such option; there are: none"),
+        ({"bare": {"a": 1}}, "no such option; there are: none"),
+    ],
+)
+def test_wrong_options_are_refused(build: Any, options: Any, message: str) -> None:
+    with pytest.raises(PluginConfigError, match=message) as caught:
+        build(Plugin(), Plain(), options=options)
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_the_error_names_the_distribution(site: Any, build: Any) -> None:
+    site.plugin(
+        "x",
+        top="import msgspec\nclass O(msgspec.Struct, frozen=True):\n    size: int = 1\n",
+        info="options=O",
+    )
+    with pytest.raises(PluginConfigError, match="x-dist 1.0") as caught:
+        build(options={"x": {"size": "big"}})
+    assert (caught.value.plugin, caught.value.distribution) == ("x", "x-dist")
+
+
+def test_options_reach_the_struct_of_the_provider_or_its_plugin(build: Any) -> None:
+    manager = build(
+        Plugin(),
+        Plain(),
+        options={"own": {"top": 3}, "thing": {"path": "there"}, "needy": {"token": "t"}},
+    )
+    assert options_of(manager, "sampler", "own") == SamplerOptions(top=3)
+    assert options_of(manager, "sampler", "shared") == PluginOptions(path="there")
+    assert options_of(manager, "sampler", "needy") == Needy(token="t")
+    assert options_of(manager, "tracer", "bare") is None
+
+
+def test_values_under_the_providers_name_come_before_the_plugins(build: Any) -> None:
+    manager = build(Plugin(), options={"shared": {"path": "mine"}, "thing": {"path": "there"}})
+    assert options_of(manager, "sampler", "shared") == PluginOptions(path="mine")
+
+
+def test_defaults_without_a_table(build: Any) -> None:
+    assert options_of(build(Plugin()), "sampler", "own") == SamplerOptions()
+
+
+def test_a_selected_provider_needs_its_required_options_at_start(build: Any) -> None:
+    config = EngineConfig(executor=ExecutorConfig(sampler="needy"))
+    with pytest.raises(PluginConfigError, match=r"plugins\.options\.needy.*`token`"):
+        build(Plugin(), config=config)
+    assert build(Plugin())
+
+
+def test_a_name_that_may_mean_two_structs_is_refused(build: Any) -> None:
+    class Other(EngineHooks):
+        PLUGIN = PluginInfo(name="other", api=">=1.0")
+
+        @hookimpl
+        def register_tracers(self) -> Any:
+            yield Provider("own", "fake_none:C", options=Needy)
+
+    assert build(Plugin(), Other())
+    with pytest.raises(PluginConfigError, match=r"plugins\.options\.own may mean"):
+        build(Plugin(), Other(), options={"own": {"top": 3}})
+
+
+def test_distribution_and_name_as_key(site: Any, build: Any) -> None:
+    body = "@hookimpl\ndef register_samplers(self):\n    yield Provider('s', 'm:C', options=O)"
+    top = "import msgspec\nclass O(msgspec.Struct, frozen=True):\n    {}: int = 1\n"
+    site.plugin("one", body, top=top.format("a"))
+    site.plugin("two", body, top=top.format("b"))
+    config = EngineConfig(
+        executor=ExecutorConfig(sampler="two-dist:s"),
+        plugins=PluginsConfig(options={"two-dist:s": {"b": 7}}),
+    )
+    manager = build(config=config)
+    assert options_of(manager, "sampler", "two-dist:s").b == 7
+
+
+def test_options_of_a_broken_plugin_are_not_checked_and_that_is_said(
+    site: Any, build: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.plugin("bad", top="1 / 0")
+    build(options={"bad": {"x": 1}})
+    assert "plugins.options.bad is not checked" in caplog.text
