@@ -84,7 +84,7 @@ class EngineHooks:
             ProcessRole.CORE,
             ProcessRole.WORKER,
         ),
-        contract="KVConnectorScheduler",
+        contract="KVConnector",
     )
     def register_kv_connectors(self) -> Providers:
         """Offer KV connectors: blocks from and to other engines and tiers."""

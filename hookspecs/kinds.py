@@ -28,9 +28,9 @@ from hookspecs.contracts.kv_cache import (
     KVCacheManager,
 )
 from hookspecs.contracts.kv_connector import (
+    KVConnector,
     KVConnectorCapability,
     KVConnectorContext,
-    KVConnectorScheduler,
 )
 from hookspecs.contracts.logits import (
     LogitsProcessor,
@@ -139,7 +139,7 @@ PLUGIN_KINDS: Final[dict[str, PluginKind]] = {
         _kind(
             "kv_connector",
             "register_kv_connectors",
-            KVConnectorScheduler,
+            KVConnector,
             KVConnectorContext,
             KVConnectorCapability,
             "kv_transfer.connectors",

@@ -1,6 +1,7 @@
 """The attention backend `cpu_paged`: reads the cache's blocks where they lie.
 
-A row's neighbouring blocks form one slice of the cache, used as a view; nothing is gathered.
+A row's neighbouring blocks form one slice of the cache, used as a view. Only a row whose blocks
+are scattered so much that reading them one by one would take longer is gathered.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from builtin_plugins.attention_cpu_paged.online_softmax import attend_row
-from builtin_plugins.attention_cpu_paged.runs import row_runs
+from builtin_plugins.attention_cpu_paged.tiles import row_tiles
 from hookspecs.contracts.attention import (
     AttentionBackend,
     AttentionCapability,
@@ -57,13 +58,13 @@ class CpuPagedAttention(AttentionBackend):
         keys, values = cache.flatten(2, 3)
         out = torch.empty(query.shape, dtype=query.dtype)
         starts = metadata.query_start
-        for row, runs in enumerate(row_runs(metadata, sliding_window, self.context.block_size)):
+        for row, tiles in enumerate(row_tiles(metadata, sliding_window, self.context.block_size)):
             start, end = starts[row], starts[row + 1]
             out[start:end] = attend_row(
                 query[start:end],
                 keys,
                 values,
-                runs,
+                tiles,
                 metadata.seq_lens[row] - (end - start),
                 scale=scale,
                 window=sliding_window,

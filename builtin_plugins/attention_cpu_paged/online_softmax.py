@@ -1,4 +1,4 @@
-"""Attention of one row over its runs, with a running softmax.
+"""Attention of one row over its tiles, with a running softmax.
 
 Partial results over parts of the keys are merged by their maxima and sums of exponentials:
 Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
@@ -11,20 +11,19 @@ from collections.abc import Sequence
 
 import torch
 
-from builtin_plugins.attention_cpu_paged.runs import Run
+from builtin_plugins.attention_cpu_paged.tiles import Tile
 
 __all__ = ["attend_row"]
 
 _QUERY_TILE = 128
-_KEY_TILE = 1024
-"""Queries and keys of a row of several queries whose scores lie in memory at once."""
+"""Queries whose scores lie in memory at once."""
 
 
 def attend_row(
     query: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
-    runs: Sequence[Run],
+    tiles: Sequence[Tile],
     first_position: int,
     *,
     scale: float,
@@ -33,12 +32,8 @@ def attend_row(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Causal attention of query [queries, heads, size], the first at `first_position`, over the
-    runs of keys and values [kv heads, slots, size]. float32 [queries, heads, size].
+    tiles of keys and values [kv heads, slots, size]. float32 [queries, heads, size].
     """
-    if len(query) == 1:
-        tiles: Sequence[Run] = runs
-    else:
-        tiles = [tile for run in runs for tile in _split(run)]
     parts = [
         _attend_queries(
             part,
@@ -56,32 +51,22 @@ def attend_row(
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _split(run: Run) -> list[Run]:
-    return [
-        Run(run.slot + at, run.position + at, min(_KEY_TILE, run.length - at))
-        for at in range(0, run.length, _KEY_TILE)
-    ]
-
-
 def _visible(
-    tiles: Sequence[Run], first_query: int, queries: int, window: int | None
-) -> Sequence[Run]:
-    """The tiles that hold a key which one of the queries sees."""
+    tiles: Sequence[Tile], first_query: int, queries: int, window: int | None
+) -> Sequence[Tile]:
+    """The tiles, cut to the keys that at least one of the queries sees."""
     if queries == 1:
         return tiles
-    first_key = 0 if window is None else first_query - window + 1
-    return [
-        tile
-        for tile in tiles
-        if tile.position < first_query + queries and tile.position + tile.length > first_key
-    ]
+    first_key = 0 if window is None else max(0, first_query - window + 1)
+    cut = (tile.cut(first_key, first_query + queries) for tile in tiles)
+    return [tile for tile in cut if tile.length > 0]
 
 
 def _attend_queries(
     query: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
-    tiles: Sequence[Run],
+    tiles: Sequence[Tile],
     first_query: int,
     *,
     scale: float,
@@ -96,8 +81,8 @@ def _attend_queries(
     grouped = query.view(queries, kv_heads, groups, size).permute(1, 2, 0, 3)
     grouped = grouped.reshape(kv_heads, groups * queries, size).float() * scale
 
-    def scores_of(tile: Run) -> torch.Tensor:
-        key = keys[:, tile.slot : tile.slot + tile.length].float()
+    def scores_of(tile: Tile) -> torch.Tensor:
+        key = keys[:, tile.slots].float()
         scores = torch.bmm(grouped, key.transpose(1, 2))
         if soft_cap is not None:
             scores = soft_cap * torch.tanh(scores / soft_cap)
@@ -106,8 +91,8 @@ def _attend_queries(
             scores.view(kv_heads, groups, queries, -1).masked_fill_(~mask, -torch.inf)
         return scores
 
-    def value_of(tile: Run) -> torch.Tensor:
-        return values[:, tile.slot : tile.slot + tile.length].float()
+    def value_of(tile: Tile) -> torch.Tensor:
+        return values[:, tile.slots].float()
 
     if len(tiles) == 1 and sinks is None:
         # Nothing to merge: the usual decode, at half the number of operations.
@@ -140,7 +125,7 @@ def _initial(
     return top, torch.ones(shape)
 
 
-def _mask(tile: Run, first_query: int, queries: int, window: int | None) -> torch.Tensor | None:
+def _mask(tile: Tile, first_query: int, queries: int, window: int | None) -> torch.Tensor | None:
     """bool [queries, tile length]; None where every query sees every key of the tile."""
     last_query = first_query + queries - 1
     causal = tile.position + tile.length - 1 > first_query

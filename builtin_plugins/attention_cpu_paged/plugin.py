@@ -16,7 +16,7 @@ class CpuPagedAttentionPlugin(EngineHooks):
     PLUGIN = PluginInfo(
         name="attention-cpu-paged",
         api=">=1.0,<2",
-        description="Attention over the paged cache on CPUs, without copies of keys and values.",
+        description="Attention over the paged cache on CPUs, reading keys and values in place.",
     )
 
     @hookimpl

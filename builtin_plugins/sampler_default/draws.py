@@ -102,7 +102,6 @@ def _draw_within(
             values[open_end, :1],
         ).sum(dim=-1)
     nucleus = (sums < (top_p * total)[:, None]).sum(dim=-1) + 1
-    nucleus = torch.where(top_p < 1, nucleus, vocab)
     decided = (kept < width) | (kept == top_k) | (open_end & (nucleus <= width))
     kept = torch.minimum(kept, nucleus)
 

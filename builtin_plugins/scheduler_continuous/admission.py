@@ -39,7 +39,7 @@ class AdmissionPass:
         self._started: set[str] = set()
 
     def run(self) -> None:
-        """Start what can start. A request that was preempted in this step is passed over."""
+        """Start what can start."""
         waiting, policies = self._queues.waiting, self._queues.policies
         if policies.dynamic_order:
             waiting.rekey(policies.key)
@@ -56,7 +56,8 @@ class AdmissionPass:
     def _consider(self, entry: WaitingRequest) -> _Outcome:
         request = entry.request
         if request.request_id in self._plan.preempted:
-            return _Outcome.PASSED_OVER
+            # Pushed out in this step: what is left is not for those behind it either.
+            return _Outcome.NO_ROOM
         cached = self._find_room(request)
         victims = [] if cached is not None else self._pushable(entry)
         if cached is None and not victims:

@@ -18,7 +18,7 @@ from builtin_plugins.worker_cpu.memory import (
 )
 from builtin_plugins.worker_cpu.runner import CpuModelRunner
 from hookspecs.config import Dtype
-from hookspecs.contracts.attention import AttentionBackend
+from hookspecs.contracts.attention import AttentionBackend, AttentionCapability
 from hookspecs.contracts.logits import SamplerContext
 from hookspecs.contracts.model import LoadedModel
 from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext
@@ -30,6 +30,9 @@ __all__ = ["CpuWorker"]
 
 _DEVICE = "cpu"
 _AUTO_ATTENTION = "cpu_paged"
+"""Measured in float32 on one core, ms a layer for a decode of 1, 8 and 64 rows with 256 tokens each
+(9 heads, 3 kv heads of 64): `cpu_paged` 0.08, 0.50 and 8.8 with neighbouring blocks, 0.16, 1.1 and
+23 with scattered ones; `sdpa` 0.16, 0.80 and 17 with either."""
 
 
 class CpuWorker(Worker):
@@ -72,10 +75,15 @@ class CpuWorker(Worker):
         name = config.executor.attention
         name = _AUTO_ATTENTION if name == "auto" else name
         self._backend = self.context.create_attention(name, _DEVICE)
-        missing = sorted(self._model.attention_features - self._backend.capabilities)
+        # Capabilities for types are named as the types.
+        needs = self._model.attention_features | (
+            {config.cache.kv_dtype.value} & set(AttentionCapability)
+        )
+        missing = sorted(needs - self._backend.capabilities)
         if missing:
             raise UnsupportedModelError(
-                f"model {self.context.model.name!r} needs {', '.join(missing)}, which the "
+                f"model {self.context.model.name!r} with cache.kv_dtype "
+                f"{config.cache.kv_dtype.value!r} needs {', '.join(missing)}, which the "
                 f"attention backend {name!r} does not have. Choose another one "
                 "(executor.attention)."
             )

@@ -36,7 +36,7 @@ class Handle(Protocol):
     def plugins(self) -> list[PluginReport]:
         """State of every plugin."""
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         """Stop the engine."""
 
 

@@ -53,7 +53,7 @@ def _print_ledger(start_s: float, generate_s: float, outputs: list[RequestOutput
             ),
         ],
     )
-    print(f"{tokens / generate_s:.1f} output tokens per second")
+    print(f"{tokens / max(generate_s, 1e-9):.1f} output tokens per second")
 
 
 COMMAND = Command(

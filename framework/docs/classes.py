@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from framework.docs.markdown import code, code_block, prose, table
-from framework.docs.source import Field, Method, class_source, fields_of
+from framework.docs.source import Field, Method, aliases, class_source, fields_of
 
-__all__ = ["class_entry", "fields_table", "members_table", "method_flags"]
+__all__ = ["alias_entries", "class_entry", "fields_table", "members_table", "method_flags"]
+
+
+def alias_entries(module: ModuleType) -> list[str]:
+    """A line for each type alias of a module."""
+    return [
+        f"`{name}` is `{text}`. {prose(doc)}".strip()
+        for name, (text, doc) in aliases(module).items()
+    ]
 
 
 def class_entry(cls: type[Any], level: int) -> list[str]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import inspect
 import sys
 
-from framework.docs.classes import class_entry, fields_table, members_table, method_flags
+from framework.docs.classes import (
+    alias_entries,
+    class_entry,
+    fields_table,
+    members_table,
+    method_flags,
+)
 from framework.docs.links import kind_page, related, used_elsewhere
 from framework.docs.markdown import anchor, code, code_block, join, prose, table
-from framework.docs.source import Field, aliases, class_source, fields_of
+from framework.docs.source import class_source, fields_of
 from framework.plugins.specs import HOOKS
 from hookspecs.kinds import PLUGIN_KINDS, PluginKind
 
@@ -58,13 +64,9 @@ def _page(kind: PluginKind) -> str:
             f"*{method_flags(method)}*",
             prose(method.doc),
         ]
-    classes = related(kind)
-    names = [
-        Field(name=name, annotation=text, doc=doc) for name, (text, doc) in aliases(module).items()
-    ]
-    if classes or names:
-        blocks.append("## Related types")
-    blocks += aliases_of(module)
+    classes, named = related(kind), alias_entries(module)
+    if classes or named:
+        blocks += ["## Related types", *named]
     for cls in classes:
         blocks += class_entry(cls, 3)
     elsewhere = used_elsewhere(kind)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-from functools import cache
 import sys
+from functools import cache
 from types import ModuleType
 from typing import Any, Final
 

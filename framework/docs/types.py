@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 
-from framework.docs.classes import class_entry
+from framework.docs.classes import alias_entries, class_entry
 from framework.docs.links import type_modules
 from framework.docs.markdown import code, join, prose
-from framework.docs.source import aliases, public_classes
+from framework.docs.source import public_classes
 
 __all__ = ["types_page"]
 
@@ -24,10 +24,7 @@ def types_page() -> str:
         if not classes:
             continue
         blocks += [f"## {code(module.__name__)}", prose(inspect.cleandoc(module.__doc__ or ""))]
-        blocks += [
-            f"`{name}` is `{text}`. {prose(doc)}".strip()
-            for name, (text, doc) in aliases(module).items()
-        ]
+        blocks += alias_entries(module)
         for cls in classes:
             blocks += class_entry(cls, 3)
     return join(blocks)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import msgspec
 
+from framework.frontend.batch_inputs import as_prompts, at_index, for_each
 from framework.frontend.checks import invalid
 from framework.frontend.llm_engine import LLMEngine
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.progress import BatchProgress
 from framework.frontend.prompts import Prompt
 from framework.frontend.tokenizer import Tokenizer
-from hookspecs.errors import EngineDeadError, InvalidRequestError
+from hookspecs.errors import InvalidRequestError
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import OutputKind, SamplingParams
 
@@ -25,6 +26,8 @@ __all__ = ["LLM"]
 Params: TypeAlias = SamplingParams | Sequence[SamplingParams] | None
 """For all prompts, one for each, or the model's recommended ones."""
 Messages: TypeAlias = list[dict[str, Any]]
+Inbox: TypeAlias = deque[RequestOutput]
+"""Outputs that a batch or a stream has not taken yet."""
 
 
 class LLM:
@@ -33,8 +36,8 @@ class LLM:
     def __init__(self, engine: LLMEngine) -> None:
         self.engine = engine
         self._ids = itertools.count()
-        self._inboxes: dict[str, deque[RequestOutput]] = {}
-        """Id to outputs that its caller has not taken yet."""
+        self._inboxes: dict[str, Inbox] = {}
+        """Request id to where its outputs go."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +78,7 @@ class LLM:
         not disturb the others. An interrupt aborts them all.
         """
         requests = self._prepare(
-            _as_prompts(prompts),
+            as_prompts(prompts),
             params,
             priority,
             tenant=tenant,
@@ -106,7 +109,7 @@ class LLM:
                     self.chat_prompt(conversation, add_generation_prompt=add_generation_prompt)
                 )
             except InvalidRequestError as error:
-                raise _at_index(error, index, len(conversations)) from error
+                raise at_index(error, index, len(conversations)) from error
         return self.generate(
             prompts,
             params,
@@ -166,8 +169,8 @@ class LLM:
         **options: Any,
     ) -> list[ProcessedRequest]:
         count = len(prompts)
-        all_params = _for_each("params", params, count)
-        priorities = _for_each("priority", priority, count)
+        all_params = for_each("params", params, count)
+        priorities = for_each("priority", priority, count)
         requests = []
         for index, prompt in enumerate(prompts):
             try:
@@ -179,7 +182,7 @@ class LLM:
                     **options,
                 )
             except InvalidRequestError as error:
-                raise _at_index(error, index, count) from error
+                raise at_index(error, index, count) from error
             requests.append(request)
         return requests
 
@@ -200,43 +203,42 @@ class LLM:
 
     def _run(self, requests: list[ProcessedRequest], *, progress: bool) -> list[RequestOutput]:
         results: dict[str, RequestOutput] = {}
+        inbox: Inbox = deque()
         try:
             with BatchProgress(len(requests), enabled=progress) as bar:
                 for request in requests:
-                    self._submit(request)
+                    self._submit(request, inbox)
                 while len(results) < len(requests):
                     self._step()
-                    for request in requests:
-                        inbox = self._inboxes.get(request.request_id)
-                        if inbox:
-                            output = results[request.request_id] = inbox.popleft()
-                            del self._inboxes[request.request_id]
-                            bar.finished(output)
-        except BaseException as error:
-            self._drop([request.request_id for request in requests], error)
+                    while inbox:
+                        output = inbox.popleft()
+                        del self._inboxes[output.request_id]
+                        results[output.request_id] = output
+                        bar.finished(output)
+        except BaseException:
+            self._drop([request.request_id for request in requests])
             raise
         return [results[request.request_id] for request in requests]
 
     def _stream(self, request: ProcessedRequest) -> Iterator[RequestOutput]:
-        request_id = request.request_id
+        inbox: Inbox = deque()
         try:
-            self._submit(request)
-            inbox = self._inboxes[request_id]
+            self._submit(request, inbox)
             while True:
                 while not inbox:
                     self._step()
                 output = inbox.popleft()
                 if output.finished:
-                    del self._inboxes[request_id]
+                    del self._inboxes[request.request_id]
                 yield output
                 if output.finished:
                     return
-        except BaseException as error:
-            self._drop([request_id], error)
+        except BaseException:
+            self._drop([request.request_id])
             raise
 
-    def _submit(self, request: ProcessedRequest) -> None:
-        self._inboxes[request.request_id] = deque()
+    def _submit(self, request: ProcessedRequest, inbox: Inbox) -> None:
+        self._inboxes[request.request_id] = inbox
         self.engine.submit(request)
 
     def _step(self) -> None:
@@ -246,43 +248,8 @@ class LLM:
             if inbox is not None:
                 inbox.append(output)
 
-    def _drop(self, request_ids: list[str], error: BaseException) -> None:
+    def _drop(self, request_ids: list[str]) -> None:
         """Abort what has not ended; nobody waits for it any more."""
-        open_ids = [each for each in request_ids if self._inboxes.pop(each, None) is not None]
-        if not isinstance(error, EngineDeadError):
-            self.engine.abort_request(open_ids)
-
-
-def _as_prompts(prompts: Any) -> Sequence[Prompt]:
-    """The list of prompts that was meant."""
-    if isinstance(prompts, (str, Mapping)):
-        return [prompts]
-    if not isinstance(prompts, (list, tuple)):
-        raise invalid("prompts", prompts, "a prompt or a list of prompts")
-    if not prompts:
-        raise InvalidRequestError("prompts is empty; give at least one prompt", param="prompts")
-    if isinstance(prompts[0], (str, Mapping, list, tuple)):
-        return prompts
-    return [list(prompts)]
-
-
-def _for_each(param: str, value: Any, count: int) -> list[Any]:
-    """`value` for each of `count` prompts."""
-    if not isinstance(value, (list, tuple)):
-        return [value] * count
-    if len(value) != count:
-        raise InvalidRequestError(
-            f"{param} has {len(value)} elements for {count} prompts; give one, or one for each",
-            param=param,
-            value=len(value),
+        self.engine.give_up(
+            [each for each in request_ids if self._inboxes.pop(each, None) is not None]
         )
-    return list(value)
-
-
-def _at_index(error: InvalidRequestError, index: int, count: int) -> InvalidRequestError:
-    """The error of one prompt among several, with its place."""
-    if count == 1:
-        return error
-    return InvalidRequestError(
-        f"prompt {index}: {error}; nothing was submitted", param=error.param, value=error.value
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,7 @@ from framework.frontend.output_processor import OutputProcessor
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.prompts import Prompt
 from framework.frontend.stat_loggers import StatLoggerManager
+from hookspecs.errors import EngineDeadError
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import SamplingParams
 
@@ -78,7 +80,7 @@ class LLMEngine:
             for engine_request in request.requests:
                 self._client.add_request(engine_request)
         except BaseException:
-            self.abort_request(request.request_id)
+            self.give_up([request.request_id])
             raise
 
     def step(self) -> list[RequestOutput]:
@@ -101,6 +103,11 @@ class LLMEngine:
             self._stat_loggers.record(None, processed.iteration)
             self._tell_aborts(processed)
         return processed.request_outputs
+
+    def give_up(self, request_ids: Iterable[str]) -> None:
+        """`abort_request` while an error is on its way: a dead engine core adds no second one."""
+        with contextlib.suppress(EngineDeadError):
+            self.abort_request(request_ids)
 
     def _tell_aborts(self, processed: ProcessedOutputs) -> None:
         if processed.abort_handles:

@@ -159,11 +159,13 @@ class OutputProcessor:
             state.first_token_at = now
             state.first_token_latency = iteration.timestamp - state.request.arrival_time
             iteration.time_to_first_token.append(state.first_token_latency)
+            if state.group.first is None:
+                state.group.first = state
         else:
             # Tokens that come together share the time since those before.
             latency = (now - state.last_token_at) / count
             iteration.inter_token_latency.extend([latency] * count)
-        state.last_token_at = now
+        state.last_token_at = state.group.last_token_at = now
 
     def _finish(
         self,
@@ -234,6 +236,8 @@ class OutputProcessor:
 
     def _forget_ended(self, group: RequestGroup, iteration: IterationStats) -> None:
         """Record the outputs that have ended, once each, and drop their state."""
+        if group.num_running == len(group.outputs):
+            return
         for state in group.outputs:
             handle = state.request.handle
             if state.finish_reason is not None and handle in self._states:

@@ -154,6 +154,8 @@ class RequestGroup:
     """A user's request: its n outputs and what they share."""
 
     __slots__ = (
+        "first",
+        "last_token_at",
         "num_cached_tokens",
         "num_running",
         "outputs",
@@ -169,6 +171,10 @@ class RequestGroup:
             for index, request in enumerate(processed.requests)
         ]
         self.num_running = len(self.outputs)
+        self.first: OutputState | None = None
+        """The output that got the first token."""
+        self.last_token_at = 0.0
+        """Clock of the engine core."""
         self.num_cached_tokens: int | None = None
         """Of the first output that told."""
         self.prompt_logprobs: list[dict[int, Logprob] | None] | None = None
@@ -222,15 +228,12 @@ class RequestGroup:
 
     def _metrics(self) -> RequestMetrics:
         """Of the output that was first: its waits are the request's."""
-        started = [state for state in self.outputs if state.token_ids]
         metrics = RequestMetrics(arrival_time=self.processed.arrival_time)
-        if not started:
+        first = self.first
+        if first is None:
             return metrics
-        first = min(started, key=lambda state: state.first_token_latency)
         metrics.time_to_first_token = first.first_token_latency
         if first.prefill is not None:
             metrics.queue_time = first.prefill.scheduled_at - first.prefill.queued_at
-        metrics.last_token_latency = (
-            max(state.last_token_at for state in started) - first.first_token_at
-        )
+        metrics.last_token_latency = self.last_token_at - first.first_token_at
         return metrics

@@ -6,7 +6,7 @@ decode may be called from several threads at once.
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -129,11 +129,11 @@ def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | Non
     from transformers import AutoTokenizer
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            pretrained = AutoTokenizer.from_pretrained(
-                source, trust_remote_code=config.trust_remote_code
-            )
+        pretrained = AutoTokenizer.from_pretrained(
+            source,
+            trust_remote_code=config.trust_remote_code,
+            local_files_only=os.path.isdir(source),
+        )
     except OSError as error:
         raise ModelNotFoundError(
             f"no tokenizer at {source!r}: {error}. Set model.tokenizer to a directory or hub "

@@ -60,11 +60,11 @@ def takes_part(ref: PluginRef, spec: HookSpec, config: PluginsConfig) -> bool:
     """
     if ref.source is not Source.ENTRY_POINT or not acts_unselected(spec):
         return True
-    if config.activation is PluginActivation.NONE:
+    if config.activation == PluginActivation.NONE:
         return False
     if ref.name in config.enable:
         return True
-    return config.activation is PluginActivation.AUTO and spec.meta.activation is Activation.AUTO
+    return config.activation == PluginActivation.AUTO and spec.meta.activation is Activation.AUTO
 
 
 def selected_providers(config: EngineConfig) -> dict[str, tuple[str, ...]]:

@@ -70,11 +70,14 @@ def discover() -> list[PluginRef]:
     seen: set[str] = set()
     for distribution in importlib_metadata.distributions():
         try:
-            name = str(canonicalize_name(distribution.name))
-            if name in seen:
-                continue
-            seen.add(name)
-            refs += _refs_of(distribution.entry_points, name, distribution.version)
+            entry_points = distribution.entry_points.select(group=GROUP)
+            # Few have any: the metadata of the others, slow to parse, is not read.
+            if entry_points:
+                name = str(canonicalize_name(distribution.name))
+                first = importlib_metadata.distribution(name)
+                if name not in seen and first.locate_file("") == distribution.locate_file(""):
+                    seen.add(name)
+                    refs += _refs_of(entry_points, name, distribution.version)
         except Exception as error:  # metadata of others can be damaged in any way
             logger.warning(
                 "skipping the plugins of a distribution with damaged metadata (%s): %s: %s",
@@ -98,14 +101,13 @@ def _refs_of(
 ) -> Iterable[PluginRef]:
     source = Source.BUILTIN if name == BUILTIN_DISTRIBUTION else Source.ENTRY_POINT
     for entry_point in entry_points:
-        if entry_point.group == GROUP:
-            yield PluginRef(
-                name=entry_point.name,
-                value=entry_point.value.partition("[")[0].strip(),
-                source=source,
-                distribution=name,
-                version=version,
-            )
+        yield PluginRef(
+            name=entry_point.name,
+            value=entry_point.value.partition("[")[0].strip(),
+            source=source,
+            distribution=name,
+            version=version,
+        )
 
 
 def local_ref(plugin: object, name: str) -> PluginRef:

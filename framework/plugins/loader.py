@@ -100,5 +100,12 @@ class Loader:
                 ) from error
         if ref.source is Source.LOCAL:
             raise error
-        logger.warning("a broken plugin is left out: %s", error, exc_info=error)
+        logger.warning("a broken plugin is left out: %s", error, exc_info=_root(error))
         self.broken[ref] = error
+
+
+def _root(error: BaseException) -> BaseException:
+    """What was raised first: its traceback is the one that shows the plugin's own code."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -21,6 +21,7 @@ from hookspecs.types.step import SchedulerOutput
 
 __all__ = [
     "Failed",
+    "KVConnector",
     "KVConnectorCapability",
     "KVConnectorContext",
     "KVConnectorScheduler",
@@ -82,8 +83,6 @@ class KVConnectorContext(Context, frozen=True, kw_only=True):
 
 class KVConnectorScheduler(ABC):
     """The half in the core process, main thread."""
-
-    capabilities: ClassVar[frozenset[KVConnectorCapability]] = frozenset()
 
     def __init__(self, context: KVConnectorContext) -> None:
         self.context = context
@@ -147,3 +146,20 @@ class KVConnectorWorker(ABC):
     def shutdown(self) -> None:
         """End all transfers."""
         return
+
+
+class KVConnector(ABC):
+    """What a provider makes: the pair of halves, each created in its own process."""
+
+    capabilities: ClassVar[frozenset[KVConnectorCapability]] = frozenset()
+
+    def __init__(self, context: KVConnectorContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def create_scheduler(self) -> KVConnectorScheduler:
+        """The half of the core process."""
+
+    @abstractmethod
+    def create_worker(self) -> KVConnectorWorker:
+        """The half of a worker process."""

@@ -52,7 +52,7 @@ class StatLogger(ABC):
         return
 
     def close(self) -> None:
-        """The last call; flush."""
+        """The last call, after a last `report`, or after the logger raised; flush."""
         return
 
 

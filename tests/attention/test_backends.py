@@ -39,7 +39,7 @@ def check(name: str, case: Case, tolerance: float = 1e-5) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BACKENDS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(case=CASES)
 def test_equals_the_definition(name: str, case: Case) -> None:
     check(name, case)

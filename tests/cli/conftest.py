@@ -157,7 +157,7 @@ class FakeEngine:
         """None."""
         return []
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         """Count."""
         self.closed += 1
 

@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
 from framework.client.base import EngineCoreClient, EngineInfo
 from framework.frontend.input_processor import InputProcessor
 from framework.frontend.llm import LLM
@@ -30,8 +33,6 @@ from hookspecs.types.outputs import EngineCoreOutputs, PrefillInfo
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 from hookspecs.types.stats import FinishedRequestStats, IterationStats, SchedulerStats
 from hookspecs.types.step import LogprobColumns
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 EOS, BOS, PAD = 0, 1, 2
 TEMPLATE = (
@@ -159,6 +160,8 @@ class ScriptedClient(EngineCoreClient):
         self.running[request.handle] = Running(request, self.script(request))
 
     def abort_requests(self, handles: Sequence[int]) -> None:
+        if self.dead:
+            raise EngineDeadError("the engine core has stopped")
         self.aborted += handles
         for handle in handles:
             self.running.pop(handle, None)
@@ -414,7 +417,7 @@ def make_rig(
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make(byte_level: Tokenizer) -> Callable[..., Rig]:
     """Makes rigs with the byte-level tokenizer."""
 

@@ -163,9 +163,7 @@ def test_statistics_count_resumed_requests_apart() -> None:
 
 
 def test_a_window_returns_blocks_while_its_request_runs() -> None:
-    kernel = MiniKernel(
-        num_blocks=7, block_size=2, groups=(sliding(4),), max_num_batched_tokens=4
-    )
+    kernel = MiniKernel(num_blocks=7, block_size=2, groups=(sliding(4),), max_num_batched_tokens=4)
     request = kernel.add(30, max_tokens=30)
     assert kernel.kv.blocks_for(60) == 5
     most = 0
@@ -186,9 +184,7 @@ def test_a_window_keeps_long_requests_possible_but_full_attention_does_not() -> 
 
 
 def test_what_left_a_window_is_still_found() -> None:
-    kernel = MiniKernel(
-        num_blocks=12, block_size=2, groups=(sliding(3),), max_num_batched_tokens=4
-    )
+    kernel = MiniKernel(num_blocks=12, block_size=2, groups=(sliding(3),), max_num_batched_tokens=4)
     prompt = fill(kernel, 16)
     # The early blocks left the window first, so they are evicted first; hits do not need them.
     fill(kernel, 12)
@@ -206,6 +202,21 @@ def test_groups_without_room_for_all_get_nothing() -> None:
     assert tables is not None and sorted(tables[0] + tables[1]) == [1, 2, 3, 4]
 
 
+def test_a_block_that_others_share_does_not_become_free_when_it_leaves_a_window() -> None:
+    kernel = MiniKernel(num_blocks=3, block_size=2, groups=(sliding(3),), max_num_batched_tokens=2)
+    prompt = fill(kernel, 8)
+    one, two = kernel.add([*prompt, 1], max_tokens=9), kernel.add([*prompt, 2], max_tokens=9)
+    for request in (one, two):
+        tables = start(kernel, request, 10)
+        assert tables is not None and tables[0][:3] == [0, 0, 0]
+    assert kernel.kv.num_free_blocks == 0
+    kernel.table.num_computed_tokens[[one.slot, two.slot]] = 10
+    assert kernel.kv.allocate(one, 11) is None
+    kernel.kv.free(two.slot)
+    assert kernel.kv.allocate(one, 11) is not None
+    kernel.kv.check()
+
+
 def test_commit_of_no_slots_does_nothing() -> None:
     kernel = MiniKernel()
     kernel.kv.commit(np.zeros(0, dtype=np.int32))
@@ -215,7 +226,7 @@ def test_commit_of_no_slots_does_nothing() -> None:
 def test_order_of_blocks_is_deterministic() -> None:
     def tables() -> list[tuple[list[int], ...]]:
         kernel = MiniKernel(num_blocks=10)
-        made = []
+        made: list[tuple[list[int], ...]] = []
         kernel.on_scheduled = lambda output: made.extend(n.block_ids for n in output.new_requests)
         for length in (9, 3, 12, 5, 12, 7):
             kernel.add(length)
@@ -248,14 +259,12 @@ class Unruly(LruEviction):
 
     def pop(self) -> int:
         super().pop()
-        return 1
+        return 2
 
 
 def with_eviction(eviction: type[EvictionPolicy]) -> MiniKernel:
     kernel = MiniKernel(num_blocks=4)
-    context = EvictionContext(
-        config=EngineConfig(), num_blocks=5, name="mine", plugin="my-plugin"
-    )
+    context = EvictionContext(config=EngineConfig(), num_blocks=5, name="mine", plugin="my-plugin")
     old = kernel.kv.context
     kernel.kv = PagedKVCacheManager(
         KVCacheContext(
@@ -294,9 +303,8 @@ def test_an_eviction_policy_that_gives_up_used_blocks_is_named() -> None:
     kernel.kv.free(request.slot)
     kernel.table.preempt(request)
     other = kernel.add(16, max_tokens=1, fits=False)
-    with pytest.raises(ContractViolation, match="'mine' gave up block 1") as caught:
+    with pytest.raises(ContractViolation, match="'mine' gave up block 2") as caught:
         start(kernel, other, 16)
-        start(kernel, kernel.add(1), 1)
     assert caught.value.plugin == "my-plugin"
 
 

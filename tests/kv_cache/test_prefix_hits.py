@@ -114,9 +114,7 @@ def test_a_window_of_one_token_needs_no_block() -> None:
     assert 0 not in found.blocks[0]
 
 
-GROUPS = st.lists(
-    st.none() | st.integers(1, 12), min_size=1, max_size=3
-)
+GROUPS = st.lists(st.none() | st.integers(1, 12), min_size=1, max_size=3)
 
 
 @given(data=st.data(), windows=GROUPS, block_size=st.integers(1, 4))

@@ -62,7 +62,7 @@ def causal(rows: list[int]) -> Any:
         layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **how: Any
     ) -> torch.Tensor:
         groups = query.shape[1] // key.shape[1]
-        parts = zip(query.split(rows), key.split(rows), value.split(rows), strict=True)
+        parts = zip(*(torch.split(x, rows) for x in (query, key, value)), strict=True)
         return torch.cat(
             [
                 torch.nn.functional.scaled_dot_product_attention(

@@ -38,6 +38,12 @@ def test_only_the_first_of_a_shadowed_distribution_counts(site: Any) -> None:
     assert [(ref.name, ref.version) for ref in discover()] == [("new", "2.0")]
 
 
+def test_a_shadowing_distribution_without_plugins_counts_too(site: Any) -> None:
+    site.install("twice", {"old": "old:p"}, {}, version="1.0", directory="behind")
+    site.install("Twice", {}, {}, version="2.0", directory="front")
+    assert discover() == []
+
+
 def test_a_distribution_with_damaged_metadata_is_skipped_with_a_warning(
     site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -52,7 +58,7 @@ def test_a_distribution_with_damaged_metadata_is_skipped_with_a_warning(
 def test_two_plugins_of_one_name_are_an_error_that_names_both(site: Any, build: Any) -> None:
     site.plugin("same", distribution="first")
     site.plugin("same", distribution="second")
-    with pytest.raises(PluginConflictError, match="distribution first.*distribution second"):
+    with pytest.raises(PluginConflictError, match=r"distribution first.*distribution second"):
         build()
 
 

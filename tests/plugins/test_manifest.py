@@ -86,7 +86,7 @@ def test_entry_point_and_manifest_agree_on_the_name(site: Any, build: Any) -> No
     site.plugin("inner", distribution="d")
     module = (site.root / "d" / "fake_d.py").read_text()
     site.install("e", {"outer": "fake_e:plugin"}, {"fake_e": module})
-    with pytest.raises(PluginLoadError, match="'outer' but PLUGIN.name is 'inner'"):
+    with pytest.raises(PluginLoadError, match=r"'outer' but PLUGIN\.name is 'inner'"):
         build(required=("outer",))
 
 

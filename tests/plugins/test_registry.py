@@ -216,12 +216,12 @@ def test_wrong_context_fields_are_a_defect_of_the_caller(build: Any) -> None:
 def test_a_missing_package_names_the_extra(site: Any, build: Any) -> None:
     site.plugin(
         "fast",
-        "@hookimpl\ndef register_samplers(self):\n"
+        "@hookimpl\ndef register_scheduling_policies(self):\n"
         "    yield Provider('fast', 'fake_fast_impl:C', extra='gpu')",
     )
     site.install("impl", {}, {"fake_fast_impl": "import surely_not_there\n"})
     with pytest.raises(MissingDependencyError, match=r"pip install 'fast-dist\[gpu\]'") as caught:
-        build().create("sampler", "fast")
+        build().create(KIND, "fast")
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
     assert caught.value.__cause__.name == "surely_not_there"
 

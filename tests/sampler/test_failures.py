@@ -63,7 +63,7 @@ def test_masking_everything_names_the_parameters(
     sampler = make_sampler(4)
     sampler.add(make_request(0, eos_token_id=2, min_tokens=1, allowed_token_ids=[2, 3], logprobs=1))
     sampler.add(make_request(1, temperature=0, bad_words_token_ids=[[0], [1], [2], [3]]))
-    sampler.add(make_request(2, temperature=0, allowed_token_ids=[]))
+    sampler.add(make_request(2, temperature=0, allowed_token_ids=[], presence_penalty=1.0))
     sampler.add(make_request(3, temperature=0))
     batch = sample(sampler, [_GOOD] * 4, [0, 1, 2, 3])
     assert sorted(batch.failures) == [0, 1, 2]

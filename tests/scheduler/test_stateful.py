@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     initialize,
     invariant,
+    multiple,
     precondition,
     rule,
 )
@@ -142,12 +144,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         tenant: str,
         wait: float | None,
         logprobs: bool,
-    ) -> Request | None:
+    ) -> Request | MultipleResults[Request]:
         kernel = self.kernel
         while length and not kernel.kv.can_ever_fit(length + max_tokens):
             length -= 1
         if not length:
-            return None
+            return multiple()
         own = 1000 * (len(kernel.requests) + len(kernel.ended) + 1)
         prompt = [*range(min(shared, length)), *range(own, own + length - min(shared, length))]
         return kernel.add(
@@ -165,13 +167,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.kernel.step()
 
     @rule(request=requests)
-    def abort(self, request: Request | None) -> None:
-        if request is not None and not request.finished:
+    def abort(self, request: Request) -> None:
+        if not request.finished:
             self.kernel.abort(request)
 
     @rule(request=requests)
-    def fail(self, request: Request | None) -> None:
-        if request is not None and not request.finished:
+    def fail(self, request: Request) -> None:
+        if not request.finished:
             self.kernel.step(fail=[request])
 
     @rule()

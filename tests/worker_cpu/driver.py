@@ -5,8 +5,9 @@ Blocks are given out in random order, so that no test leans on neighbouring bloc
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ from hookspecs.types.step import (
 from tests.worker_cpu.fakes import GreedySampler
 
 _NUM_BLOCKS = 400
-_BACKENDS: dict[str, type[AttentionBackend]] = {
+BACKENDS: dict[str, type[AttentionBackend]] = {
     "sdpa": SdpaAttention,
     "cpu_paged": CpuPagedAttention,
 }
@@ -94,6 +95,7 @@ class Driver:
         max_num_seqs: int = 4,
         dtype: Dtype = Dtype.AUTO,
         kv_dtype: Dtype = Dtype.AUTO,
+        backends: Mapping[str, type[AttentionBackend]] = BACKENDS,
         make_sampler: Callable[[SamplerContext], Sampler] = GreedySampler,
     ) -> None:
         self.config = EngineConfig(
@@ -104,6 +106,7 @@ class Driver:
         )
         self.reports: list[str] = []
         self.attention_name = ""
+        self._backends = backends
         self.worker = CpuWorker(
             WorkerContext(
                 config=self.config,
@@ -141,7 +144,7 @@ class Driver:
 
     def _create_attention(self, name: str, device: str) -> AttentionBackend:
         self.attention_name = name
-        return _BACKENDS[name](
+        return self._backends[name](
             AttentionContext(
                 config=self.config, device=device, block_size=self.config.cache.block_size
             )
@@ -257,7 +260,7 @@ def _columns(blocks: list[tuple[int, list[int]]]) -> BlockColumns:
     grown = [(slot, added) for slot, added in blocks if added]
     return BlockColumns(
         slots=int32([slot for slot, _ in grown]),
-        indptr=int32(np.concatenate(([0], np.cumsum([len(added) for _, added in grown])))),
+        indptr=int32([0, *itertools.accumulate(len(added) for _, added in grown)]),
         block_ids=int32([block for _, added in grown for block in added]),
     )
 

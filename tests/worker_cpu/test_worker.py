@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from builtin_plugins.attention_sdpa.backend import SdpaAttention
 from builtin_plugins.worker_cpu.plugin import plugin
 from builtin_plugins.worker_cpu.worker import CpuWorker
 from hookspecs.config import Dtype
@@ -116,6 +117,25 @@ def test_a_failed_sample_is_reported_by_slot(
     assert good.output == reference("phi").greedy(good.prompt, 8)
 
 
+@pytest.mark.parametrize(
+    ("family", "types", "missing"),
+    [
+        ("gemma2", {}, "sliding_window, soft_cap"),
+        ("gpt_oss", {}, "sinks, sliding_window"),
+        ("llama", {"dtype": Dtype.BFLOAT16}, "bfloat16"),
+        ("llama", {"kv_dtype": Dtype.FLOAT16}, "float16"),
+    ],
+)
+def test_an_attention_backend_that_lacks_what_a_model_needs(
+    family: str, types: dict[str, Any], missing: str, checkpoint: Checkpoint
+) -> None:
+    class Plain(SdpaAttention):
+        capabilities = frozenset()
+
+    with pytest.raises(UnsupportedModelError, match=f"needs {missing}, which .*'sdpa'"):
+        Driver(checkpoint(family), attention="sdpa", backends={"sdpa": Plain}, **types)
+
+
 def test_grammar_is_refused(checkpoint: Checkpoint) -> None:
     driver = Driver(checkpoint("llama"))
     with pytest.raises(UnsupportedFeatureError, match="grammar"):
@@ -129,6 +149,14 @@ def test_shutdown_twice(checkpoint: Checkpoint) -> None:
 
 
 def test_layers_of_different_shapes_are_refused(tmp_path: Path) -> None:
-    model = save_model(tmp_path, model_type="gemma4_text", num_hidden_layers=6, head_dim=8)
+    model = save_model(
+        tmp_path,
+        model_type="gemma4_text",
+        num_hidden_layers=6,
+        head_dim=8,
+        global_head_dim=16,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=199,
+    )
     with pytest.raises(UnsupportedModelError, match="share one buffer"):
         Driver(model)

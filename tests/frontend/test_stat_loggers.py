@@ -1,0 +1,43 @@
+"""The stat logger manager: fan-out, isolation, reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framework.frontend.stat_loggers import StatLoggerManager
+from hookspecs.events import PluginFailed
+from hookspecs.types.sampling import SamplingParams
+from hookspecs.types.stats import IterationStats, SchedulerStats
+
+
+def test_a_raising_logger_is_detached(make: Any, bytes_of: Any, caplog: Any) -> None:
+    told: list[PluginFailed] = []
+    rig = make(filters={"on_plugin_failed": told.append})
+    other = type(rig.recorder)()
+    rig.stats._loggers["other"] = other
+    rig.recorder.broken = True
+    rig.says(bytes_of("abc"))
+    (output,) = rig.llm.generate("p", SamplingParams())
+    assert output.outputs[0].text == "abc"
+    assert rig.stats.names == ["other"]
+    assert rig.stats.failures == {"recorder": 1}
+    assert len(other.iterations) == 3
+    assert [(event.plugin, event.action) for event in told] == [("recorder", "detached")]
+    assert "disk full" in caplog.text
+
+
+def test_reports_each_interval_and_at_the_end(make: Any) -> None:
+    rig = make()
+    now = [0.0]
+    manager = StatLoggerManager(
+        {"a": rig.recorder}, calls=rig.inputs._calls, interval_s=10.0, clock=lambda: now[0]
+    )
+    reports = []
+    for time in (1.0, 9.9, 10.0, 15.0, 20.0, 41.0):
+        now[0] = time
+        manager.record(SchedulerStats(), IterationStats(timestamp=time))
+        reports.append(rig.recorder.reports)
+    assert reports == [0, 0, 1, 1, 2, 3]
+    manager.close()
+    manager.close()
+    assert (rig.recorder.reports, rig.recorder.closed) == (4, 1)

@@ -1,0 +1,58 @@
+"""The struct that every list of plugins shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from framework.plugins import PluginReport
+from hookspecs.events import CacheReset
+
+
+def test_what_a_report_says(site: Any, build: Any) -> None:
+    site.plugin(
+        "full",
+        "@hookimpl\ndef register_samplers(self):\n    yield Provider('s', 'm:C')\n"
+        "@hookimpl\ndef on_cache_reset(self, event): ...\n"
+        "@hookimpl\ndef on_engine_failed(self, event): ...\n"
+        "@hookimpl\ndef adjust_output(self, event): ...",
+        info="description='Does a lot'",
+        version="2.5",
+    )
+    manager = build()
+    manager.calls.on_cache_reset(CacheReset(engine_index=0))
+    manager.calls.on_cache_reset(CacheReset(engine_index=0))
+    (report,) = manager.report()
+    assert (report.name, report.state, report.source) == ("full", "active", "entry_point")
+    assert (report.distribution, report.version, report.api) == ("full-dist", "2.5", ">=1.0,<2")
+    assert report.description == "Does a lot"
+    assert report.roles == ("launcher", "frontend", "core", "worker")
+    assert report.providers == ("sampler:s",)
+    assert set(report.hooks) == {"register_samplers", "on_cache_reset", "on_engine_failed"}
+    assert set(report.reached) == {"register_samplers", "on_cache_reset"}
+    assert report.withheld == ("adjust_output",)
+    assert report.calls == {"register_samplers": 1, "on_cache_reset": 2, "on_engine_failed": 0}
+    assert set(report.errors.values()) == {0} and report.error is None
+    assert report.seconds["on_cache_reset"] > 0
+
+
+def test_loaded_plugins_come_in_call_order_and_the_others_by_name(site: Any, build: Any) -> None:
+    site.plugin("aa", top="1 / 0")
+    site.plugin("mm", info="after=('zz',)")
+    site.plugin("zz")
+    site.plugin("bb")
+    reports = build(block=("bb",)).report()
+    assert [(report.name, report.state.value) for report in reports] == [
+        ("zz", "unused"),
+        ("mm", "unused"),
+        ("aa", "broken"),
+        ("bb", "disabled"),
+    ]
+    assert "ZeroDivisionError" in (reports[2].error or "")
+
+
+def test_a_report_survives_json(site: Any, build: Any) -> None:
+    site.plugin("x", "@hookimpl\ndef on_cache_reset(self, event): ...")
+    (report,) = build().report()
+    assert msgspec.json.decode(msgspec.json.encode(report), type=PluginReport) == report
