@@ -27,8 +27,6 @@ __all__ = [
     "StatsConfig",
 ]
 
-Count = Annotated[int, Meta(ge=1)]
-
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all sections."""
@@ -65,6 +63,14 @@ class PluginActivation(StrEnum):
     AUTO = "auto"
     LISTED = "listed"
     NONE = "none"
+
+
+class TransferRole(StrEnum):
+    """What an instance does where prefill and decode are separate."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
 
 
 class LoadBalancing(StrEnum):
@@ -172,8 +178,10 @@ class ExecutorConfig(Section, frozen=True, kw_only=True):
         str, Meta(description="Attention backend provider; auto: the worker's choice.")
     ] = "auto"
     sampler: Annotated[str, Meta(description="Sampler provider.")] = "default"
-    tensor_parallel_size: Count = 1
-    pipeline_parallel_size: Count = 1
+    tensor_parallel_size: Annotated[int, Meta(ge=1, description="Ranks that share each layer.")] = 1
+    pipeline_parallel_size: Annotated[
+        int, Meta(ge=1, description="Stages that the layers are divided into.")
+    ] = 1
     threads: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Compute threads a worker; None: the library's choice."),
@@ -183,9 +191,13 @@ class ExecutorConfig(Section, frozen=True, kw_only=True):
 class ParallelConfig(Section, frozen=True, kw_only=True):
     """Replicas."""
 
-    data_parallel_size: Count = 1
-    data_parallel_rank: Annotated[int, Meta(ge=0)] = 0
-    load_balancing: LoadBalancing = LoadBalancing.INTERNAL
+    data_parallel_size: Annotated[int, Meta(ge=1, description="Replicas of the engine.")] = 1
+    data_parallel_rank: Annotated[
+        int, Meta(ge=0, description="This replica, where an external balancer starts each.")
+    ] = 0
+    load_balancing: Annotated[
+        LoadBalancing, Meta(description="Who spreads requests over replicas.")
+    ] = LoadBalancing.INTERNAL
     balancer: Annotated[str, Meta(description="Load balancer provider.")] = "least_loaded"
     coordinator: Annotated[str, Meta(description="Coordinator provider.")] = "default"
 
@@ -196,20 +208,26 @@ class KVTransferConfig(Section, frozen=True, kw_only=True):
     connectors: Annotated[
         tuple[str, ...], Meta(description="KV connector providers, asked in this order.")
     ] = ()
-    role: Annotated[str | None, Meta(description="prefill, decode, or None for both.")] = None
+    role: Annotated[TransferRole, Meta(description="The part this instance does.")] = (
+        TransferRole.BOTH
+    )
 
 
 class ServingConfig(Section, frozen=True, kw_only=True):
     """The network side."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    api_keys: tuple[str, ...] = ()
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="TCP port; 0: any free one.")] = 8000
+    api_keys: Annotated[
+        tuple[str, ...], Meta(description="Accepted keys; empty: no authentication.")
+    ] = ()
     max_waiting_requests: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="More are refused; None: no limit."),
     ] = None
-    max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    max_body_bytes: Annotated[
+        int, Meta(ge=1024, description="Bytes of a request's body; larger ones are refused.")
+    ] = 16 * 1024 * 1024
 
 
 class StatsConfig(Section, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ class PluginFailed(Event, frozen=True, kw_only=True):
     error: str
     """Type and message."""
     action: str
-    """What was done: `logged`, `quarantined`, `request failed`."""
+    """What was done: `logged`, `quarantined`, `detached`, `request failed`."""
     role: ProcessRole
 
 

@@ -30,7 +30,7 @@ def form_groups(specs: list[KVLayerSpec], *, windows: bool) -> tuple[KVCacheGrou
     if not windows:
         kinds = {None: [spec.layer for spec in specs]}
     size = min(map(len, kinds.values()), default=1)
-    groups = []
+    groups: list[KVCacheGroup] = []
     for window in sorted(kinds, key=lambda w: (w is not None, w or 0)):
         layers = kinds[window]
         groups.extend(

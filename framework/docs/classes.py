@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterable
 from enum import Enum
 from types import ModuleType
@@ -34,7 +35,12 @@ def class_entry(cls: type[Any], level: int) -> list[str]:
     elif source.fields:
         blocks.append(fields_table(source.fields))
     for method in source.methods:
-        blocks += [code_block(method.signature), _described(method)]
+        blocks.append(code_block(method.signature))
+        if ABC in cls.__bases__:  # plugins implement it, so they need to know which they must
+            blocks.append(f"*{method_flags(method)}*")
+        elif "property" in method.decorators:
+            blocks.append("*property*")
+        blocks.append(prose(method.doc))
     return blocks
 
 
@@ -67,8 +73,3 @@ def method_flags(method: Method) -> str:
         *(word for word in ("property", "classmethod") if word in method.decorators),
     ]
     return ", ".join(flags)
-
-
-def _described(method: Method) -> str:
-    kind = "Property. " if "property" in method.decorators else ""
-    return kind + prose(method.doc)

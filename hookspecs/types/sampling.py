@@ -54,7 +54,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
         list[int] | None, Meta(description="If given, no other token is produced.")
     ] = None
     bad_words: Annotated[
-        list[str] | None, Meta(description="Words that are never produced, in any tokenisation.")
+        list[str] | None,
+        Meta(
+            description="Words whose tokens, with and without a leading space, are never produced."
+        ),
     ] = None
     bad_words_token_ids: Annotated[
         list[list[int]] | None,
