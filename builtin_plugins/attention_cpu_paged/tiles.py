@@ -11,9 +11,9 @@ from hookspecs.contracts.attention import AttentionMetadata
 __all__ = ["Tile", "row_tiles"]
 
 _IN_PLACE = 128
-"""Tokens. Every piece costs some ten operations whatever its size, about as long as copying this
-many tokens of a small model takes; where runs of neighbouring blocks are shorter on average, the
-row is gathered instead."""
+"""Tokens. Every piece costs some ten operations whatever its size, by estimate as long as copying
+this many tokens of a small model takes; where runs of neighbouring blocks are shorter on average,
+the row is gathered instead."""
 
 _LARGEST = 1024
 """Tokens, in rows of several queries: bounds the scores that lie in memory at once."""

@@ -162,8 +162,11 @@ def test_statistics_count_resumed_requests_apart() -> None:
     assert request.num_preemptions == 1
 
 
-def test_a_window_returns_blocks_while_its_request_runs() -> None:
-    kernel = MiniKernel(num_blocks=7, block_size=2, groups=(sliding(4),), max_num_batched_tokens=4)
+@pytest.mark.parametrize("num_blocks", [5, 9])
+def test_a_window_returns_blocks_while_its_request_runs(num_blocks: int) -> None:
+    kernel = MiniKernel(
+        num_blocks=num_blocks, block_size=2, groups=(sliding(4),), max_num_batched_tokens=4
+    )
     request = kernel.add(30, max_tokens=30)
     assert kernel.kv.blocks_for(60) == 5
     most = 0

@@ -107,6 +107,18 @@ def test_priority_orders_the_queue() -> None:
     assert list(kernel.ended) == ["r2", "r0", "r3", "r1"]
 
 
+def test_nobody_starts_in_a_step_that_ran_out_of_blocks() -> None:
+    kernel = MiniKernel(num_blocks=4, policies=[make_policy(PriorityPolicy)])
+    kernel.add(7, max_tokens=8, priority=0)
+    kernel.add(7, max_tokens=8, priority=2)
+    kernel.step()
+    kernel.step()
+    kernel.add(2, max_tokens=2, priority=1)
+    assert kernel.schedule_of_next_step() == {"r0": 1}, "r1 was preempted, and r2 must wait"
+    assert kernel.schedule_of_next_step() == {"r0": 1, "r2": 2}
+    kernel.run()
+
+
 def test_an_urgent_request_takes_a_slot_in_the_same_step() -> None:
     kernel = MiniKernel(max_num_seqs=2, policies=[urgent()])
     kernel.add(4, max_tokens=9, priority=1)

@@ -1,0 +1,45 @@
+"""What the scripted model says without a script: a function of all tokens so far.
+
+The *history* of tokens 0 to p is the sum over i <= p of mix(i * 2**32 + token i), modulo 2**64,
+with the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) as mix. It stands for what a
+model computes at position p: it is what the worker keeps in its KV cache, and the next token is
+a function of it. So a token that is wrong, missing or in a wrong place changes all that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hookspecs.types.columns import Int32Column, Int64Column
+
+__all__ = ["default_token", "next_tokens", "token_terms"]
+
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def token_terms(tokens: Int32Column, positions: Int64Column) -> NDArray[np.uint64]:
+    """uint64[tokens]: what each token at its position adds to the history."""
+    return _mix((positions.astype(np.uint64) << np.uint64(32)) + tokens.astype(np.uint64))
+
+
+def next_tokens(histories: NDArray[np.uint64], vocab_size: int, eos_token_id: int) -> Int32Column:
+    """int32[rows]: any token but the end token."""
+    tokens = (_mix(histories) % np.uint64(vocab_size - 1)).astype(np.int32)
+    return tokens + (tokens >= eos_token_id).astype(np.int32)
+
+
+def default_token(token_ids: Sequence[int], vocab_size: int, eos_token_id: int) -> int:
+    """The token after `token_ids`: for tests that expect it."""
+    tokens = np.array(token_ids, dtype=np.int32)
+    history = token_terms(tokens, np.arange(len(tokens))).sum(keepdims=True, dtype=np.uint64)
+    return int(next_tokens(history, vocab_size, eos_token_id)[0])
+
+
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    z = (z ^ (z >> np.uint64(30))) * _MIX_1
+    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,99 @@
+"""The worker `scripted`: no device, no model."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from builtin_plugins.worker_scripted.batch import ScriptedBatch
+from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions
+from builtin_plugins.worker_scripted.runner import ScriptedRunner
+from builtin_plugins.worker_scripted.verify import StepVerifier
+from hookspecs.contracts.logits import Sampler, SamplerContext
+from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext
+from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
+from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
+
+__all__ = ["ScriptedWorker"]
+
+_DEFAULT_KV_BYTES = 64 * 1024 * 1024
+
+
+class ScriptedWorker(Worker):
+    """For tests: what a request outputs is in its `extensions["scripted"]` (see `script`), or a
+    function of all its tokens (see `rule`), and every step is checked (see `verify`).
+
+    A request that is plain greedy gets its token directly; any other goes through the
+    configured sampler, with logit 20 for its token and 0 for the rest, or with scripted logits.
+    """
+
+    capabilities: ClassVar[frozenset[WorkerCapability]] = CAPABILITIES
+
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        assert isinstance(context.options, ScriptedOptions)
+        self._options: ScriptedOptions = context.options
+        self._runner: ScriptedRunner | None = None
+        self.verifier: StepVerifier | None = None
+        """The KV cache, for tests that look into it; None before it is there, or without
+        verification."""
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def init_device(self) -> None:
+        """There is none."""
+
+    def load_model(self) -> None:
+        """There is none."""
+
+    def kv_layer_specs(self) -> list[KVLayerSpec]:
+        """512 bytes a token and layer."""
+        return [
+            KVLayerSpec(
+                layer=layer,
+                num_kv_heads=1,
+                head_size=64,
+                dtype="float32",
+                itemsize=4,
+                sliding_window=self._window(layer),
+            )
+            for layer in range(self._options.num_layers)
+        ]
+
+    def available_kv_bytes(self) -> int:
+        """`cache.kv_bytes`, or 64 MiB, none of which is really used."""
+        configured = self.context.config.cache.kv_bytes
+        return _DEFAULT_KV_BYTES if configured is None else configured
+
+    def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:
+        max_num_seqs = self.context.config.scheduler.max_num_seqs
+        batch = ScriptedBatch(max_num_seqs, self.context.max_model_len)
+        self.verifier = StepVerifier(kv_config, batch) if self._options.verify else None
+        self._runner = ScriptedRunner(self._options, batch, self.verifier, self._create_sampler)
+
+    def execute_model(self, scheduled: SchedulerOutput) -> None:
+        assert self._runner is not None
+        self._runner.execute_model(scheduled)
+
+    def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
+        assert self._runner is not None
+        return self._runner.sample_tokens(grammar)
+
+    def shutdown(self) -> None:
+        self._runner = None
+        self.verifier = None
+
+    def _window(self, layer: int) -> int | None:
+        full = self._options.num_groups == 2 and layer % 2 == 0
+        return None if full else self._options.sliding_window
+
+    def _create_sampler(self) -> Sampler:
+        return self.context.create_sampler(
+            SamplerContext(
+                config=self.context.config,
+                vocab_size=self._options.vocab_size,
+                max_num_seqs=self.context.config.scheduler.max_num_seqs,
+                device=self.device,
+            )
+        )
