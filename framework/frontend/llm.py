@@ -10,14 +10,14 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from framework.frontend.batch_inputs import as_prompts, at_index, for_each
+from framework.frontend.batch_inputs import as_prompts, at_index, failed_output, for_each
 from framework.frontend.checks import invalid
 from framework.frontend.llm_engine import LLMEngine
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.progress import BatchProgress
 from framework.frontend.prompts import Prompt
 from framework.frontend.tokenizer import Tokenizer
-from hookspecs.errors import InvalidRequestError
+from hookspecs.errors import InvalidRequestError, RequestFailedError
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import OutputKind, SamplingParams
 
@@ -74,8 +74,8 @@ class LLM:
 
         `prompts`: one prompt or a list of them; a list of integers is one prompt. All prompts
         are checked before any is submitted: InvalidRequestError names the index of the first
-        that is wrong. A request that fails on its way has the finish reason `error` and does
-        not disturb the others. An interrupt aborts them all.
+        that is wrong. A request that fails, on its way or in a plugin's filter, has the finish
+        reason `error` and does not disturb the others. An interrupt aborts them all.
         """
         requests = self._prepare(
             as_prompts(prompts),
@@ -167,11 +167,12 @@ class LLM:
         params: Params,
         priority: int | Sequence[int],
         **options: Any,
-    ) -> list[ProcessedRequest]:
+    ) -> list[ProcessedRequest | RequestOutput]:
+        """The checked requests; in place of one that a plugin failed, its only output."""
         count = len(prompts)
         all_params = for_each("params", params, count)
         priorities = for_each("priority", priority, count)
-        requests = []
+        requests: list[ProcessedRequest | RequestOutput] = []
         for index, prompt in enumerate(prompts):
             try:
                 request = self._process(
@@ -183,7 +184,12 @@ class LLM:
                 )
             except InvalidRequestError as error:
                 raise at_index(error, index, count) from error
-            requests.append(request)
+            except RequestFailedError as error:
+                if count == 1:
+                    raise
+                requests.append(failed_output(error))
+            else:
+                requests.append(request)
         return requests
 
     def _process(
@@ -201,14 +207,17 @@ class LLM:
             **options,
         )
 
-    def _run(self, requests: list[ProcessedRequest], *, progress: bool) -> list[RequestOutput]:
-        results: dict[str, RequestOutput] = {}
+    def _run(
+        self, prepared: list[ProcessedRequest | RequestOutput], *, progress: bool
+    ) -> list[RequestOutput]:
+        requests = [each for each in prepared if isinstance(each, ProcessedRequest)]
+        results = {each.request_id: each for each in prepared if isinstance(each, RequestOutput)}
         inbox: Inbox = deque()
         try:
             with BatchProgress(len(requests), enabled=progress) as bar:
                 for request in requests:
                     self._submit(request, inbox)
-                while len(results) < len(requests):
+                while len(results) < len(prepared):
                     self._step()
                     while inbox:
                         output = inbox.popleft()
@@ -218,7 +227,7 @@ class LLM:
         except BaseException:
             self._drop([request.request_id for request in requests])
             raise
-        return [results[request.request_id] for request in requests]
+        return [results[each.request_id] for each in prepared]
 
     def _stream(self, request: ProcessedRequest) -> Iterator[RequestOutput]:
         inbox: Inbox = deque()

@@ -76,6 +76,7 @@ class StatLoggerManager:
                 del self._loggers[name]
                 self.failures[name] += 1
                 logger.exception("stat logger %r raised and is detached", name)
+                self._close_detached(name, each)
                 self._calls.on_plugin_failed(
                     PluginFailed(
                         plugin=each.context.plugin,
@@ -85,3 +86,10 @@ class StatLoggerManager:
                         role=ProcessRole.FRONTEND,
                     )
                 )
+
+    def _close_detached(self, name: str, each: StatLogger) -> None:
+        """Let it give back what it holds; it may fail once more."""
+        try:
+            each.close()
+        except Exception:
+            logger.exception("stat logger %r raised again when it was closed", name)

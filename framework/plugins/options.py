@@ -12,7 +12,7 @@ from framework.config.suggest import suggestion
 from framework.plugins.discovery import PluginRef
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.registry import RegisteredProvider
-from hookspecs.errors import PluginConfigError
+from hookspecs.errors import ContractViolation, PluginConfigError
 
 __all__ = ["OptionsTable"]
 
@@ -134,6 +134,12 @@ def _convert(
         what, at, path = str(error).partition(" - at `$")
         where = place + path.rstrip("`") if at else place
         raise _wrong(f"{where}: {what} ({ref})", ref) from error
+    except TypeError as error:
+        raise ContractViolation(
+            f"{ref}: its options struct {options.__name__} can not be read: {error}",
+            plugin=ref.name,
+            distribution=ref.distribution,
+        ) from error
 
 
 def _wrong(message: str, ref: PluginRef) -> PluginConfigError:

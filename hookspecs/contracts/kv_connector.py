@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from hookspecs.contracts.base import Context
+from hookspecs.contracts.kv_cache import CacheView
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.types.kv import KVCacheConfig
 from hookspecs.types.request import FinishReason
@@ -77,6 +78,8 @@ class KVConnectorContext(Context, frozen=True, kw_only=True):
     """Context of both halves."""
 
     kv_config: KVCacheConfig
+    cache: CacheView | None = None
+    """The accounts of the cache, in the core process; None in a worker."""
     engine_index: int = 0
     rank: int = 0
 

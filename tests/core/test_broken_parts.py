@@ -15,7 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scripted import greedy, launch_scripted
 
 from hookspecs import PluginInfo, hookimpl
-from hookspecs.errors import ContractViolation, EngineDeadError, StepError
+from hookspecs.errors import (
+    ContractViolation,
+    EngineDeadError,
+    RequestFailedError,
+    StepError,
+)
 from hookspecs.types.step import SchedulerOutput
 
 
@@ -147,7 +152,46 @@ def test_an_observer_that_raises_changes_nothing() -> None:
     with launch_scripted(plugins=[Observer()], engine={"debug": False}) as engine:
         outputs = engine.generate([[1, 2], [3, 4]], greedy(6))
         (report,) = [r for r in engine.plugins() if r.name == "raising"]
-    assert [o.outputs[0].token_ids for o in outputs] == [
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
+    assert report.errors["on_step_finished"] == 3
+
+
+def test_a_filter_that_raises_fails_its_request_only() -> None:
+    class Filter:
+        PLUGIN = PluginInfo(name="filter", api=">=1.0,<2")
+
+        @hookimpl
+        def adjust_request(self, event: Any) -> None:
+            if event.prompt_token_ids == [4, 5]:
+                raise RuntimeError("not this one")
+
+    with launch_scripted() as engine:
+        expected = engine.generate([[1, 2], [3, 4]], greedy(3))
+    with launch_scripted(plugins=[Filter()]) as engine:
+        first, failed, last = engine.generate([[1, 2], [4, 5], [3, 4]], greedy(3))
+        with pytest.raises(RequestFailedError, match="not this one"):
+            engine.generate([[4, 5]], greedy(3))
+    assert [first.outputs[0].token_ids, last.outputs[0].token_ids] == [
         o.outputs[0].token_ids for o in expected
     ]
-    assert report.errors["on_step_finished"] == 3
+    assert failed.outputs[0].finish_reason == "error"
+    assert "not this one" in (failed.outputs[0].error or "")
+
+
+def test_observers_hear_of_a_ready_worker() -> None:
+    class Observer:
+        PLUGIN = PluginInfo(name="observer", api=">=1.0,<2")
+
+        def __init__(self) -> None:
+            self.events: list[Any] = []
+
+        @hookimpl
+        def on_worker_ready(self, event: Any) -> None:
+            self.events.append(event)
+
+    observer = Observer()
+    with launch_scripted(plugins=[observer]):
+        pass
+    (event,) = observer.events
+    assert event.rank == 0
+    assert "observer" in event.plugins

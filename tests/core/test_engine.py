@@ -183,9 +183,7 @@ def test_nan_logits_end_the_request_and_spoil_nobody() -> None:
     prompt = list(range(1, 10))
     with launch_scripted(scripted={"vocab_size": vocabulary}) as engine:
         for bad in (logits, some):
-            outputs = engine.generate(
-                [prompt, [3, 2, 1]], [greedy(5, {"logits": bad}), greedy(5)]
-            )
+            outputs = engine.generate([prompt, [3, 2, 1]], [greedy(5, {"logits": bad}), greedy(5)])
             assert outputs[0].outputs[0].finish_reason == "error"
             assert "NaN" in (outputs[0].outputs[0].error or "")
             assert outputs[1].outputs[0].finish_reason == "length"

@@ -21,6 +21,7 @@ def test_a_raising_logger_is_detached(make: Any, bytes_of: Any, caplog: Any) -> 
     assert output.outputs[0].text == "abc"
     assert rig.stats.names == ["other"]
     assert rig.stats.failures == {"recorder": 1}
+    assert rig.recorder.closed == 1
     assert len(other.iterations) == 3
     assert [(event.plugin, event.action) for event in told] == [("recorder", "detached")]
     assert "disk full" in caplog.text

@@ -48,9 +48,7 @@ class Comparison:
 
     def check(self, name: str, expected: Expected, actual: Sequence[int]) -> None:
         """Equal token for token, up to the first near tie of the reference."""
-        for position, (want, got) in enumerate(
-            zip(expected.token_ids, actual, strict=False)
-        ):
+        for position, (want, got) in enumerate(zip(expected.token_ids, actual, strict=False)):
             if want == got:
                 continue
             gap = expected.gaps[position]

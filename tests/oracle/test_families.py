@@ -119,9 +119,7 @@ def test_tokens(family: Family, path: str) -> None:
         settings[section] = {**settings.get(section, {}), **values}
     if path == "tiny-cache":
         settings["cache"]["num_blocks"] = family.tiny_cache
-    params = SamplingParams(
-        temperature=0, max_tokens=NEW_TOKENS, detokenize=False, ignore_eos=True
-    )
+    params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, detokenize=False, ignore_eos=True)
     comparison = Comparison()
     with framework.launch(settings) as engine:
         runs = [engine.generate(family.prompts, params)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,14 @@ plugin = Fake()
 """
 
 
+def _distributions_with_plugins() -> set[str]:
+    return {
+        entry_point.dist.name
+        for entry_point in importlib.metadata.entry_points(group="framework.plugins")
+        if entry_point.dist is not None
+    }
+
+
 class Site:
     """Installs distributions for one test."""
 
@@ -34,8 +43,9 @@ class Site:
         self.root = root
         self.modules: list[str] = []
         self._monkeypatch = monkeypatch
-        # Shadows the real distribution where that is installed: no real built-in plugins.
-        self.install(BUILTIN_DISTRIBUTION, {}, {})
+        # Shadow the real distributions with plugins: those of the test are the only ones.
+        for name in {BUILTIN_DISTRIBUTION, *_distributions_with_plugins()}:
+            self.install(name, {}, {})
 
     def install(
         self,
