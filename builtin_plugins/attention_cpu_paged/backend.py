@@ -12,6 +12,7 @@ import torch
 
 from builtin_plugins.attention_cpu_paged.online_softmax import attend_row
 from builtin_plugins.attention_cpu_paged.tiles import row_tiles
+from framework.sdk.tensors import zeros_on_demand
 from hookspecs.contracts.attention import (
     AttentionBackend,
     AttentionCapability,
@@ -31,7 +32,7 @@ class CpuPagedAttention(AttentionBackend):
         self, num_blocks: int, num_kv_heads: int, head_size: int, dtype: torch.dtype
     ) -> torch.Tensor:
         shape = (2, num_kv_heads, num_blocks, self.context.block_size, head_size)
-        return torch.zeros(shape, dtype=dtype)
+        return zeros_on_demand(shape, dtype, "cpu")
 
     def write(
         self,

@@ -11,6 +11,7 @@ import torch
 
 from builtin_plugins.attention_sdpa.plan import step_plan
 from builtin_plugins.attention_sdpa.softmax import attend
+from framework.sdk.tensors import zeros_on_demand
 from hookspecs.contracts.attention import (
     AttentionBackend,
     AttentionCapability,
@@ -29,7 +30,7 @@ class SdpaAttention(AttentionBackend):
         self, num_blocks: int, num_kv_heads: int, head_size: int, dtype: torch.dtype
     ) -> torch.Tensor:
         shape = (2, num_blocks, self.context.block_size, num_kv_heads, head_size)
-        return torch.zeros(shape, dtype=dtype, device=self.context.device)
+        return zeros_on_demand(shape, dtype, self.context.device)
 
     def write(
         self,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from builtin_plugins.model_transformers.interface import ATTENTION_NAME
 from builtin_plugins.model_transformers.paged_model import PagedTransformersModel
@@ -73,16 +76,17 @@ class TransformersLoader(ModelLoader):
 
     def _read_model(self, config: Any, path: str, dtype: str) -> Any:
         try:
-            module, info = AutoModelForCausalLM.from_pretrained(
-                path,
-                config=config,
-                dtype=getattr(torch, dtype),
-                attn_implementation=ATTENTION_NAME,
-                use_safetensors=True,
-                local_files_only=True,
-                output_loading_info=True,
-                **self._common,
-            )
+            with _no_progress_bar():
+                module, info = AutoModelForCausalLM.from_pretrained(
+                    path,
+                    config=config,
+                    dtype=getattr(torch, dtype),
+                    attn_implementation=ATTENTION_NAME,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    output_loading_info=True,
+                    **self._common,
+                )
         except Exception as error:
             raise _load_error("the weights", path, error) from error
         if info["missing_keys"]:
@@ -94,6 +98,18 @@ class TransformersLoader(ModelLoader):
                 "of a model with another head; use a causal language model's checkpoint."
             )
         return module
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Without transformers' own bar, whose setting is one for the whole process."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def _quiet(module: Any) -> None:
