@@ -27,11 +27,18 @@ def config(**sections: Any) -> dict[str, Any]:
     }
 
 
-def compare(title: str, real: RealModel, outputs: Sequence[RequestOutput]) -> None:
+def compare(
+    title: str,
+    real: RealModel,
+    outputs: Sequence[RequestOutput],
+    prompts: Sequence[int] | None = None,
+) -> None:
+    """Outputs of the prompts of those indexes, or of all."""
     comparison = Comparison()
-    for index, (expected, output) in enumerate(zip(real.expected, outputs, strict=True)):
+    indexes = range(len(real.prompts)) if prompts is None else prompts
+    for index, output in zip(indexes, outputs, strict=True):
         assert output.outputs[0].error is None, output.outputs[0].error
-        comparison.check(f"prompt {index}", expected, output.outputs[0].token_ids)
+        comparison.check(f"prompt {index}", real.expected[index], output.outputs[0].token_ids)
     comparison.report(title)
 
 
@@ -58,11 +65,18 @@ def test_chunks_of_sixteen(real: RealModel) -> None:
 
 
 def test_a_cache_so_small_that_requests_are_preempted(real: RealModel) -> None:
-    observer = PreemptionCounter()
-    settings = config(cache={"num_blocks": 100, "enable_prefix_caching": False})
-    with framework.launch(settings, plugins=[observer]) as engine:
-        compare("preempted", real, engine.generate(real.prompts, PARAMS))
-    assert observer.preemptions >= 10
+    short = [i for i, prompt in enumerate(real.prompts) if len(prompt) <= 100]
+    assert len(short) >= 30
+    for caching in (False, True):
+        observer = PreemptionCounter()
+        settings = config(
+            model={"name": MODEL, "max_model_len": 128, "dtype": "float32"},
+            cache={"block_size": 4, "num_blocks": 32, "enable_prefix_caching": caching},
+        )
+        with framework.launch(settings, plugins=[observer]) as engine:
+            outputs = engine.generate([real.prompts[i] for i in short], PARAMS)
+        compare("preempted", real, outputs, short)
+        assert observer.preemptions >= 5
 
 
 def test_priorities_with_preemption(real: RealModel) -> None:
