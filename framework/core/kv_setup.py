@@ -13,7 +13,7 @@ from hookspecs.config import CacheConfig
 from hookspecs.errors import ConfigError
 from hookspecs.types.kv import KVCacheConfig, KVCacheGroup, KVLayerSpec
 
-__all__ = ["fit_model_len", "form_groups", "make_kv_config"]
+__all__ = ["form_groups", "make_kv_config"]
 
 
 def form_groups(specs: list[KVLayerSpec], *, windows: bool) -> tuple[KVCacheGroup, ...]:
@@ -81,15 +81,3 @@ def make_kv_config(
         groups=groups,
         bytes_per_block=bytes_per_block,
     )
-
-
-def fit_model_len(limit: int, can_ever_fit: Callable[[int], bool]) -> int:
-    """The most tokens, up to `limit`, that one request can hold in an empty cache."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if can_ever_fit(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -10,27 +10,26 @@ from collections.abc import Callable
 from typing import cast
 
 from framework.core.engine import EngineCore, EngineParts
-from framework.core.kv_setup import fit_model_len, make_kv_config
+from framework.core.features import check_features
+from framework.core.kv_setup import make_kv_config
+from framework.core.limits import fit_model_len, fitted_model_len, nominal_model_len
 from framework.core.policy_stack import PolicyStack
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
 from framework.plugins.construct import import_target
 from framework.plugins.manager import PluginManager
-from hookspecs.config import EngineConfig, Switch
 from hookspecs.contracts.attention import AttentionBackend
-from hookspecs.contracts.executor import Executor, ExecutorCapability
+from hookspecs.contracts.executor import Executor
 from hookspecs.contracts.kv_cache import EvictionPolicy, KVCacheCapability, KVCacheManager
 from hookspecs.contracts.logits import Sampler, SamplerContext
 from hookspecs.contracts.model import ModelLoader, ModelSource, ResolvedModel
 from hookspecs.contracts.policy import SchedulingPolicy
-from hookspecs.contracts.scheduler import Scheduler, SchedulerCapability
-from hookspecs.contracts.worker import Worker, WorkerCapability
+from hookspecs.contracts.scheduler import Scheduler
+from hookspecs.contracts.worker import Worker
 from hookspecs.errors import (
-    ConfigError,
     MissingDependencyError,
     ModelNotFoundError,
     ProviderNotFoundError,
-    UnsupportedFeatureError,
 )
 from hookspecs.events import EngineStarted, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
@@ -85,15 +84,14 @@ def build_engine_core(
     plugins: PluginManager, model: ResolvedModel, *, report: Report, engine_index: int = 0
 ) -> tuple[EngineCore, str, KVCacheConfig]:
     """The engine core, the name of its worker, and the shape of its cache."""
-    config = plugins.config
     worker_name = choose_worker(plugins, report)
-    limit = _model_len(config, model)
-    _check_async_stepping(plugins, worker_name, report)
+    limit = nominal_model_len(plugins.config, model)
+    check_features(plugins, worker_name, report)
     workers: list[Worker] = []
     executor = _make_executor(plugins, model, worker_name, limit, report, workers)
     try:
         executor.start()
-        kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
+        kv_config = _plan_cache(plugins, executor, limit, report)
         executor.initialize_kv_cache(kv_config)
         _announce_workers(plugins, workers)
         core = _build(plugins, model, executor, worker_name, limit, kv_config, report, engine_index)
@@ -129,7 +127,7 @@ def _build(
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
     )
     cache_tokens = fit_model_len(limit, kv_cache.can_ever_fit)
-    max_model_len = _fit(config, limit, cache_tokens, kv_config, report)
+    max_model_len = fitted_model_len(config, limit, cache_tokens, kv_config, report)
 
     waiting: list[Scheduler] = []
     view = SchedulerView(table, kv_cache, lambda: waiting[0].num_waiting if waiting else 0)
@@ -259,7 +257,7 @@ def _make_executor(
 
 
 def _plan_cache(
-    plugins: PluginManager, executor: Executor, worker_name: str, limit: int, report: Report
+    plugins: PluginManager, executor: Executor, limit: int, report: Report
 ) -> KVCacheConfig:
     config = plugins.config
     specs = executor.kv_layer_specs()
@@ -270,11 +268,6 @@ def _plan_cache(
             f"sliding windows do not save cache memory: KV cache manager "
             f"{config.cache.manager!r} does not declare sliding_window"
         )
-    if config.cache.enable_prefix_caching and KVCacheCapability.PREFIX_CACHING not in manager:
-        report(
-            f"prefix caching is off: KV cache manager {config.cache.manager!r} does not declare "
-            "prefix_caching"
-        )
     kv_config = make_kv_config(
         specs,
         config.cache,
@@ -283,64 +276,3 @@ def _plan_cache(
         max_useful_tokens=config.scheduler.max_num_seqs * limit,
     )
     return kv_config
-
-
-def _model_len(config: EngineConfig, model: ResolvedModel) -> int:
-    own = model.info.max_model_len
-    wanted = config.model.max_model_len
-    if wanted is not None and wanted > own:
-        raise ConfigError(
-            f"model.max_model_len is {wanted}, but {model.name!r} was made for {own} tokens; "
-            f"give at most {own}"
-        )
-    return own if wanted is None else wanted
-
-
-def _fit(
-    config: EngineConfig, limit: int, cache_tokens: int, kv_config: KVCacheConfig, report: Report
-) -> int:
-    """The effective limit: what was asked for, or, if nothing was, what the cache can hold."""
-    if cache_tokens >= limit:
-        return limit
-    if config.model.max_model_len is not None:
-        report(
-            f"model.max_model_len is {limit} tokens, but the KV cache holds {cache_tokens} of one "
-            "request; requests that could grow beyond are refused"
-        )
-        return limit
-    if cache_tokens < 2:
-        raise ConfigError(
-            f"the KV cache of {kv_config.num_blocks - 1} blocks of {kv_config.block_size} tokens "
-            "can not hold a request; raise cache.num_blocks or cache.kv_bytes"
-        )
-    report(
-        f"the limit of prompt and output is {cache_tokens} tokens, not the model's {limit}: the "
-        "KV cache holds no more (cache.kv_bytes)"
-    )
-    return cache_tokens
-
-
-def _check_async_stepping(plugins: PluginManager, worker_name: str, report: Report) -> None:
-    """Say which selected plugin can not step asynchronously, or refuse if it was asked for."""
-    config = plugins.config
-    wanted = config.scheduler.async_stepping
-    if wanted is Switch.OFF:
-        return
-    selected: tuple[tuple[str, str, str], ...] = (
-        ("scheduler", config.scheduler.name, SchedulerCapability.ASYNC_STEPPING),
-        ("executor", config.executor.name, ExecutorCapability.ASYNC_STEPPING),
-        ("worker", worker_name, WorkerCapability.ASYNC_STEPPING),
-    )
-    lacking = [
-        f"{kind} {name!r}"
-        for kind, name, capability in selected
-        if capability not in plugins.capabilities(kind, name)
-    ]
-    if not lacking:
-        return
-    message = f"{', '.join(lacking)} can not step asynchronously"
-    if wanted is Switch.ON:
-        raise UnsupportedFeatureError(
-            f"scheduler.async_stepping is on, but {message}; set it to auto or off"
-        )
-    report(f"asynchronous stepping is off: {message}")

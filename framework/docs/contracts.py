@@ -52,7 +52,7 @@ def _page(kind: PluginKind) -> str:
         prose(contract.doc),
         fields_table(attributes),
         "## Context",
-        f"`{kind.context.__name__}`, the one argument of the constructor.",
+        f"`{kind.context.__name__}`, the one argument of the constructor, kept as `context`.",
         fields_table(fields_of(kind.context)),
         *_capabilities(kind),
         "## Methods",

@@ -1,1 +1,1 @@
-"""Helpers that plugins may import. Imports `hookspecs` only; heavy libraries where they are used."""
+"""Helpers that plugins may import: `hookspecs` only, heavy libraries in modules of their own."""

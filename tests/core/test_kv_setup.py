@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from framework.core.kv_setup import fit_model_len, form_groups, make_kv_config
+from framework.core.kv_setup import form_groups, make_kv_config
+from framework.core.limits import fit_model_len
 from hookspecs.config import CacheConfig
 from hookspecs.errors import ConfigError
 from hookspecs.types.kv import KVLayerSpec
