@@ -1,4 +1,4 @@
-"""Every way to fail, one documented class each.
+"""Every way to fail, one documented class each, in `hookspecs.errors`.
 
 A message has three parts: what happened, who caused it (plugin, distribution), what to do.
 Raised in any process; the kernel carries class name and message across processes.

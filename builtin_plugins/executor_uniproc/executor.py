@@ -58,7 +58,11 @@ class UniprocExecutor(Executor):
         commands = self.worker.commands()
         if command not in commands:
             raise KeyError(f"unknown worker command {command!r}; known are {sorted(commands)}")
-        return [commands[command](*args)]
+        try:
+            return [commands[command](*args)]
+        except Exception as error:
+            error.add_note("raised by the worker of rank 0")
+            raise
 
     def check_health(self) -> None:
         _ = self.worker

@@ -40,7 +40,7 @@ class WorkerScriptedPlugin(EngineHooks):
             "scripted",
             f"{_PACKAGE}.source:ScriptedSource",
             options=ScriptedOptions,
-            description="A model without files; DIR is a directory with a tokenizer.",
+            description="A model without files; `scripted:DIR` has the tokenizer in DIR.",
         )
 
 

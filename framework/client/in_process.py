@@ -5,6 +5,7 @@ Caller's thread; no queues, no loop of its own.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -18,6 +19,9 @@ from hookspecs.types.request import EngineCoreRequest
 __all__ = ["InProcessClient"]
 
 _IDLE_S = 0.001
+_COMPLAIN_S = 10.0
+
+logger = logging.getLogger("framework.client")
 
 
 class InProcessClient(EngineCoreClient):
@@ -26,6 +30,8 @@ class InProcessClient(EngineCoreClient):
     def __init__(self, core: EngineCore, info: EngineInfo) -> None:
         self._core = core
         self._info = info
+        self._stalled_at_step = -1
+        self._complain_at = 0.0
 
     @property
     def info(self) -> EngineInfo:
@@ -42,8 +48,7 @@ class InProcessClient(EngineCoreClient):
         if outputs is not None:
             return outputs
         if self._core.last_step_was_empty:
-            # Policies hold all requests back: give the time they wait for a chance to pass.
-            time.sleep(_IDLE_S)
+            self._wait()
         return EngineCoreOutputs(
             handles=np.empty(0, np.int64),
             num_tokens=np.empty(0, np.int32),
@@ -51,6 +56,23 @@ class InProcessClient(EngineCoreClient):
             finish_codes=np.empty(0, np.int8),
             timestamp=time.monotonic(),
         )
+
+    def _wait(self) -> None:
+        """Policies hold all requests back: give the time they wait for a chance to pass, and
+        say so when that takes long."""
+        now = time.monotonic()
+        if self._core.step_count != self._stalled_at_step:
+            self._stalled_at_step = self._core.step_count
+            self._complain_at = now + _COMPLAIN_S
+        elif now >= self._complain_at:
+            logger.warning(
+                "no request was scheduled for %.0f s; %d wait. The scheduler or its policies hold "
+                "them back",
+                _COMPLAIN_S,
+                self._core.num_requests,
+            )
+            self._complain_at = now + _COMPLAIN_S
+        time.sleep(_IDLE_S)
 
     def has_unfinished(self) -> bool:
         return self._core.has_work

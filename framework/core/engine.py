@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
-from framework.core.invariants import check_cache, check_idle, check_result, check_schedule
+from framework.core.invariants import (
+    check_cache,
+    check_future,
+    check_idle,
+    check_result,
+    check_schedule,
+)
 from framework.core.outputs import OutputBuilder
 from framework.core.request import Request
 from framework.core.request_table import RequestTable
@@ -25,7 +30,15 @@ from hookspecs.contracts.executor import Executor
 from hookspecs.contracts.kv_cache import KVCacheManager
 from hookspecs.contracts.model import ResolvedModel
 from hookspecs.contracts.scheduler import Scheduler
-from hookspecs.errors import EngineDeadError, InvalidRequestError, PluginError, StepError
+from hookspecs.errors import (
+    ContractViolation,
+    EngineDeadError,
+    FrameworkError,
+    InternalError,
+    InvalidRequestError,
+    PluginError,
+    StepError,
+)
 from hookspecs.events import (
     CacheReset,
     EngineFailed,
@@ -43,8 +56,6 @@ from hookspecs.types.step import SchedulerOutput
 __all__ = ["EngineCore", "EngineParts"]
 
 logger = logging.getLogger("framework.core")
-T = TypeVar("T")
-
 _BLOCKS_CHECKED_A_STEP = 64
 
 
@@ -66,6 +77,8 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     calls: Calls
     phase_plugins: dict[str, str]
     """Step phase to the plugin whose object implements it."""
+    plugin_of: Callable[[BaseException], str | None]
+    """The plugin in whose code an exception was raised."""
     engine_index: int = 0
 
 
@@ -91,8 +104,11 @@ class EngineCore:
         self._num_preempted = 0
         self._budget = parts.config.scheduler.max_num_batched_tokens
         self._debug = parts.config.engine.debug
+        self._wrappers = {phase: parts.calls.wrapped_by(phase) for phase in parts.phase_plugins}
         bind = parts.calls.bind_step
-        self._schedule_phase = bind("schedule", parts.scheduler.schedule)
+        self._schedule_phase = bind(
+            "schedule", self._decide if self._wrappers["schedule"] else parts.scheduler.schedule
+        )
         self._execute_phase = bind("execute_model", parts.executor.execute_model)
         self._sample_phase = bind("sample_tokens", parts.executor.sample_tokens)
         self._update_phase = bind("update_from_output", parts.scheduler.update_from_output)
@@ -125,14 +141,19 @@ class EngineCore:
             return
         self._requests[wire.request_id] = request
         self._by_handle[wire.client_index, wire.handle] = request
-        self._scheduler.add_request(request)
+        with self._fatal("schedule"):
+            self._scheduler.add_request(request)
 
     def abort_requests(self, handles: Iterable[int], *, client_index: int = 0) -> None:
-        """End requests with finish reason `abort`; handles that are gone are ignored."""
-        for handle in handles:
-            request = self._by_handle.get((client_index, handle))
-            if request is not None:
-                self._end(Ending(request, FinishReason.ABORT, None, True, False))
+        """End requests with finish reason `abort`; handles that are gone are ignored, and so is
+        the call once the engine has stopped."""
+        if self.state is not EngineState.RUNNING:
+            return
+        with self._fatal("schedule"):
+            for handle in handles:
+                request = self._by_handle.get((client_index, handle))
+                if request is not None:
+                    self._end(Ending(request, FinishReason.ABORT, None, True, False))
 
     @property
     def has_work(self) -> bool:
@@ -144,6 +165,11 @@ class EngineCore:
         """Requests that have not ended."""
         return len(self._requests)
 
+    @property
+    def step_count(self) -> int:
+        """Steps that computed something, since start."""
+        return self._step
+
     # The step
 
     def step(self) -> dict[int, EngineCoreOutputs]:
@@ -153,37 +179,50 @@ class EngineCore:
         """
         self._require_alive()
         begin = self._clock()
-        try:
-            self.parts.view.begin_step()
-            scheduled = self._phase("schedule", self._schedule_phase)
+        self.parts.view.begin_step()
+        with self._fatal("schedule"):
+            scheduled = self._schedule_phase()
             self._admit(scheduled)
-            decided = self._clock()
-            self.last_step_was_empty = not scheduled.num_rows
-            if scheduled.num_rows:
-                launched = self._phase("execute_model", lambda: self._execute_phase(scheduled))
-                sampling = self._phase("sample_tokens", lambda: self._sample_phase(None))
-                self._await("execute_model", launched)
-                result = self._await("sample_tokens", sampling)
-                ran = self._clock()
-                vocab_size = self.parts.model.info.vocab_size
-                self._phase("sample_tokens", lambda: check_result(scheduled, result, vocab_size))
+        decided = self._clock()
+        self.last_step_was_empty = not scheduled.num_rows
+        if scheduled.num_rows:
+            with self._fatal("execute_model"):
+                launched = self._execute_phase(scheduled)
+                check_future("execute_model", launched)
+            with self._fatal("sample_tokens"):
+                sampling = self._sample_phase(None)
+                check_future("sample_tokens", sampling)
+            with self._fatal("execute_model"):
+                launched.result()
+            with self._fatal("sample_tokens"):
+                result = sampling.result()
+                check_result(scheduled, result, self.parts.model.info.vocab_size)
+            ran = self._clock()
+            with self._fatal("update_from_output"):
                 applied = apply_result(
                     scheduled, result, self._table, self._kv_cache, self._outputs, self._end
                 )
-                self._phase("update_from_output", lambda: self._update_phase(scheduled, applied))
+                self._update_phase(scheduled, applied)
                 self._observe(scheduled, len(result.token_ids), begin, decided, ran)
+        with self._fatal("update_from_output"):
             self._check()
-        except Exception as error:
-            self._die(error)
-            raise
         return self._publish()
+
+    def _decide(self) -> SchedulerOutput:
+        """`schedule` inside of wrappers: checked before these see it, so that what is wrong
+        afterwards is theirs."""
+        scheduled = self._scheduler.schedule()
+        try:
+            check_schedule(scheduled, self._table, self._kv_cache, self._budget)
+        except ContractViolation as error:
+            error.plugin = self.parts.phase_plugins["schedule"]
+            raise
+        return scheduled
 
     def _admit(self, scheduled: SchedulerOutput) -> None:
         """Check the decision, then make it the kernel's: counts advance, starts are noted."""
         table = self._table
-        self._phase(
-            "schedule", lambda: check_schedule(scheduled, table, self._kv_cache, self._budget)
-        )
+        check_schedule(scheduled, table, self._kv_cache, self._budget)
         for request, reason, message in table.take_pending_finishes():
             if not request.finished:
                 self._end(Ending(request, reason, message or None, True, False))
@@ -267,23 +306,31 @@ class EngineCore:
             )
         return None
 
-    def _phase(self, phase: str, call: Callable[[], T]) -> T:
-        """Run a phase; an exception is attributed to the plugin that implements it."""
+    @contextmanager
+    def _fatal(self, phase: str) -> Iterator[None]:
+        """An exception in here stops the engine, attributed to the plugin it came from."""
         try:
-            return call()
-        except PluginError as error:
-            error.plugin = error.plugin or self.parts.phase_plugins[phase]
-            raise
+            yield
         except Exception as error:
-            plugin = self.parts.phase_plugins[phase]
-            raise StepError(
-                f"{phase} of plugin {plugin!r} raised {type(error).__name__}: {error}",
-                plugin=plugin,
-                hook=phase,
-            ) from error
+            failure = self._attribute(phase, error)
+            self._die(failure)
+            if failure is error:
+                raise
+            raise failure from error
 
-    def _await(self, phase: str, future: Future[T]) -> T:
-        return self._phase(phase, future.result)
+    def _attribute(self, phase: str, error: Exception) -> FrameworkError:
+        candidates = (*self._wrappers[phase], self.parts.phase_plugins[phase])
+        plugin = self.parts.plugin_of(error) or candidates[0]
+        if isinstance(error, PluginError):
+            error.plugin = error.plugin or plugin
+            return error
+        if isinstance(error, InternalError):
+            return error
+        return StepError(
+            f"{phase}: plugin {plugin!r} raised {type(error).__name__}: {error}",
+            plugin=plugin,
+            hook=phase,
+        )
 
     def _observe(
         self,
@@ -353,7 +400,7 @@ class EngineCore:
         if self.state in (EngineState.DEAD, EngineState.STOPPED):
             raise EngineDeadError(f"the engine core is {self.state}; it takes no more requests")
 
-    def _die(self, error: Exception) -> None:
+    def _die(self, error: FrameworkError) -> None:
         self.state = EngineState.DEAD
         plugin = getattr(error, "plugin", None)
         logger.error("the engine core stops: %s", error)

@@ -6,6 +6,8 @@ reach a request. Core process.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import numpy as np
 
 from framework.core.request_table import RequestTable
@@ -14,7 +16,7 @@ from hookspecs.errors import ContractViolation, InternalError
 from hookspecs.types.columns import BoolColumn, Int32Column
 from hookspecs.types.step import ModelRunnerOutput, SchedulerOutput
 
-__all__ = ["check_cache", "check_idle", "check_result", "check_schedule"]
+__all__ = ["check_cache", "check_future", "check_idle", "check_result", "check_schedule"]
 
 
 def check_schedule(
@@ -68,6 +70,15 @@ def check_schedule(
         raise ContractViolation(
             "schedule gave tokens to requests whose blocks can not hold them: slots "
             f"{_where(slots, reach > kv_cache.capacity[slots])}"
+        )
+
+
+def check_future(phase: str, launched: object) -> None:
+    """A phase that runs on workers gives a future."""
+    if not isinstance(launched, Future):
+        raise ContractViolation(
+            f"{phase} returned {type(launched).__name__}; it must return a "
+            "concurrent.futures.Future"
         )
 
 

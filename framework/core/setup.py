@@ -6,6 +6,7 @@ manager, policies, scheduler. Every feature that a missing capability turns off 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import cast
 
@@ -29,12 +30,15 @@ from hookspecs.contracts.worker import Worker
 from hookspecs.errors import (
     MissingDependencyError,
     ModelNotFoundError,
+    ProviderError,
     ProviderNotFoundError,
 )
 from hookspecs.events import EngineStarted, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
 
 __all__ = ["build_engine_core", "choose_worker", "resolve_model"]
+
+logger = logging.getLogger("framework.core")
 
 Report = Callable[[str], None]
 Progress = Callable[[str, float], None]
@@ -48,8 +52,15 @@ def resolve_model(plugins: PluginManager, progress: Progress) -> ResolvedModel:
     else:
         names = [registered.provider.name for registered in plugins.providers("model_source")]
     for name in names:
-        source: ModelSource = plugins.create("model_source", name, progress=progress)
+        try:
+            source: ModelSource = plugins.try_out("model_source", name, progress=progress)
+        except (ProviderError, MissingDependencyError) as error:
+            if model.source != "auto":
+                raise
+            logger.warning("model source %r is not asked: %s", name, error)
+            continue
         if model.source != "auto" or source.matches(model.name):
+            plugins.mark_used("model_source", name)
             return source.resolve(model.name, model.revision)
     raise ModelNotFoundError(
         f"no model source takes model.name = {model.name!r}; asked were {', '.join(names)}. Give "
@@ -57,7 +68,7 @@ def resolve_model(plugins: PluginManager, progress: Progress) -> ResolvedModel:
     )
 
 
-def choose_worker(plugins: PluginManager, report: Report) -> str:
+def choose_worker(plugins: PluginManager) -> str:
     """The configured worker, or the one that rates this machine highest."""
     configured: str = plugins.config.executor.worker
     if configured != "auto":
@@ -67,8 +78,8 @@ def choose_worker(plugins: PluginManager, report: Report) -> str:
         name = registered.provider.name
         try:
             worker = cast(type[Worker], import_target(registered))
-        except MissingDependencyError as error:
-            report(f"worker {name!r} is not considered: {error}")
+        except (ProviderError, MissingDependencyError) as error:
+            logger.warning("worker %r is not considered: %s", name, error)
             continue
         rated.append((worker.rate(), name))
     best = max(rated, default=(0, ""))
@@ -84,7 +95,7 @@ def build_engine_core(
     plugins: PluginManager, model: ResolvedModel, *, report: Report, engine_index: int = 0
 ) -> tuple[EngineCore, str, KVCacheConfig]:
     """The engine core, the name of its worker, and the shape of its cache."""
-    worker_name = choose_worker(plugins, report)
+    worker_name = choose_worker(plugins)
     limit = nominal_model_len(plugins.config, model)
     check_features(plugins, worker_name, report)
     workers: list[Worker] = []
@@ -146,8 +157,8 @@ def _build(
     by_phase = {
         "schedule": plugins.resolve("scheduler", config.scheduler.name),
         "update_from_output": plugins.resolve("scheduler", config.scheduler.name),
-        "execute_model": plugins.resolve("worker", worker_name),
-        "sample_tokens": plugins.resolve("worker", worker_name),
+        "execute_model": plugins.resolve("executor", config.executor.name),
+        "sample_tokens": plugins.resolve("executor", config.executor.name),
     }
     core = EngineCore(
         EngineParts(
@@ -162,6 +173,7 @@ def _build(
             view=view,
             calls=plugins.calls,
             phase_plugins={phase: found.ref.name for phase, found in by_phase.items()},
+            plugin_of=plugins.plugin_of,
             engine_index=engine_index,
         )
     )

@@ -148,6 +148,10 @@ class Calls:
             raise InternalError(f"{phase!r} is no step phase; there are {list(self._wrappers)}")
         return bind_wrappers(self._wrappers[phase], target, self._counters, self._clock)
 
+    def wrapped_by(self, phase: str) -> tuple[str, ...]:
+        """Names of the plugins that wrap a step phase, outermost first."""
+        return tuple(method.ref.name for method in self._wrappers[phase])
+
     # Filters
 
     def adjust_config(self, event: ConfigResolved) -> ConfigResolved:

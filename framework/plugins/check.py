@@ -11,14 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from framework.config.suggest import suggestion
-from framework.plugins.construct import import_target
+from framework.plugins.construct import check_members, import_target
 from framework.plugins.counters import Counters
 from framework.plugins.discovery import PluginRef, Source, discover, local_ref
 from framework.plugins.loading import LoadedPlugin, load_plugin
 from framework.plugins.manifest import name_of
 from framework.plugins.registry import RegisteredProvider
 from framework.plugins.validate import new_registrar
-from hookspecs.errors import FrameworkError, PluginError, PluginLoadError
+from hookspecs.errors import ContractViolation, FrameworkError, PluginError, PluginLoadError
 from hookspecs.info import ProcessRole
 
 __all__ = ["HEAVY_MODULES", "IMPORT_BUDGET_S", "check_plugin"]
@@ -133,6 +133,10 @@ def _check_provider(found: RegisteredProvider) -> list[str]:
     if inspect.isabstract(target):
         missing = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
         findings.append(f"{what}: {target.__name__} lacks {missing}")
+    try:
+        check_members(found, target)
+    except ContractViolation as error:
+        findings.append(str(error))
     declared = getattr(target, "capabilities", found.provider.capabilities)
     if isinstance(declared, frozenset) and declared != found.provider.capabilities:
         findings.append(

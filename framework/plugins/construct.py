@@ -16,7 +16,7 @@ from hookspecs.errors import (
     ProviderError,
 )
 
-__all__ = ["construct", "import_target"]
+__all__ = ["check_members", "construct", "import_target"]
 
 
 def import_target(found: RegisteredProvider) -> Any:
@@ -75,7 +75,27 @@ def construct(found: RegisteredProvider, context: Context) -> Any:
         raise _violation(
             found, f"{found.provider.target} made a {type(made).__name__}, no {contract.__name__}"
         )
+    check_members(found, type(made))
+    if not isinstance(getattr(made, "context", None), found.kind.context):
+        raise _violation(
+            found,
+            f"{type(made).__name__} does not keep its context; its constructor must call "
+            "super().__init__(context)",
+        )
     return made
+
+
+def check_members(found: RegisteredProvider, made: type[Any]) -> None:
+    """ContractViolation for a property where the contract has a method, and the reverse."""
+    contract = found.kind.contract
+    for name, member in inspect.getmembers_static(contract):
+        if name.startswith("_"):
+            continue
+        own = inspect.getattr_static(made, name, None)
+        if inspect.isfunction(member) and isinstance(own, property):
+            raise _violation(found, f"{made.__name__}.{name} is a property, but must be a method")
+        if isinstance(member, property) and inspect.isfunction(own):
+            raise _violation(found, f"{made.__name__}.{name} is a method, but must be a property")
 
 
 def _error(found: RegisteredProvider, what: str) -> ProviderError:

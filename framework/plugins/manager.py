@@ -13,6 +13,7 @@ from framework.plugins.activation import (
     is_rescue,
     selected_providers,
 )
+from framework.plugins.blame import Owners
 from framework.plugins.boot import (
     Boot,
     BootPlugin,
@@ -86,6 +87,7 @@ class PluginManager:
             for plugin in self._plugins
         )
         self.registry = self._make_registry()
+        self._owners = Owners(self._plugins)
         self._apply(config)
 
     @classmethod
@@ -154,11 +156,17 @@ class PluginManager:
         return self.resolve(kind, name).provider.capabilities
 
     def create(self, kind: str, name: str, /, **fields: Any) -> Any:
-        """Construct a provider, with `fields` in the context of its kind.
+        """Construct a selected provider, with `fields` in the context of its kind.
 
         The object is an instance of the kind's contract. ProviderError, MissingDependencyError
         or ContractViolation name the plugin; see `construct`.
         """
+        made = self.try_out(kind, name, **fields)
+        self.mark_used(kind, name)
+        return made
+
+    def try_out(self, kind: str, name: str, /, **fields: Any) -> Any:
+        """`create`, for a provider that may not be the one to be used."""
         found = self.resolve(kind, name)
         try:
             context = found.kind.context(
@@ -170,13 +178,15 @@ class PluginManager:
             )
         except TypeError as error:
             raise InternalError(f"the context of a {kind} can not be made: {error}") from error
-        made = construct(found, context)
-        self._used.add(found.ref.name)
-        return made
+        return construct(found, context)
 
     def mark_used(self, kind: str, name: str) -> None:
         """A provider is used that neither the configuration names nor `create` made here."""
         self._used.add(self.resolve(kind, name).ref.name)
+
+    def plugin_of(self, error: BaseException) -> str | None:
+        """The plugin in whose code an exception was raised, None if in no plugin's."""
+        return self._owners.of(error)
 
     # Other processes
 

@@ -29,6 +29,7 @@ class KVCacheCapability(StrEnum):
     """What a KV cache manager can do."""
 
     PREFIX_CACHING = "prefix_caching"
+    """Finds and keeps shared prefixes, unless `cache.enable_prefix_caching` is off."""
     SLIDING_WINDOW = "sliding_window"
     """Frees blocks that left a window, and holds groups of different windows."""
 
@@ -134,7 +135,8 @@ class KVCacheManager(ABC):
     def can_allocate(
         self, request: RequestView, num_tokens: int, cached: CachedPrefix | None = None
     ) -> bool:
-        """Whether `allocate` with the same arguments would succeed. No side effect."""
+        """Whether `allocate` with the same arguments would succeed. No side effect. Also asked
+        for a request that has not been started and has no slot (-1)."""
 
     @abstractmethod
     def allocate(

@@ -39,7 +39,9 @@ class SampledBatch(msgspec.Struct, kw_only=True):
     token_ids: Int32Column
     """int32[rows]; undefined for rows that failed."""
     logprobs: LogprobColumns | None = None
+    """Of the rows in `logprob_rows`, in order: those that asked for them and did not fail."""
     logprob_rows: Int32Column | None = None
+    """int32[positions]: the row of the logits each position of `logprobs` belongs to."""
     failures: dict[int, RowFailure] = msgspec.field(default_factory=dict)
     """Row (not slot) to why it has no token: nothing allowed, or NaN logits."""
 

@@ -141,7 +141,7 @@ class PolicyStack(Protocol):
         """Whether all policies admit it now."""
 
     def expire(self) -> list[str]:
-        """Ids to end with `timeout`."""
+        """Ids to end with `timeout`. One may come twice, or wait no more: then it is ignored."""
 
     def cap_tokens(self, budget: int) -> int:
         """`budget`, or the smallest cap below it, at least 1."""

@@ -39,6 +39,12 @@ class Scheduler(ABC):
     """Owns the queues. Changes the state of requests through the request table, blocks through
     the KV cache manager, and nothing else; the kernel checks what it returns.
 
+    Policies are heard through the scheduler alone: it ends the requests of `expire` once a step,
+    gives out at most `cap_tokens` of `scheduler.max_num_batched_tokens`, starts requests in the
+    order of `key` if `admit` agrees, and passes `on_request_finished` on to `on_finish`. A
+    request starts by `lookup`, `RequestTable.start`, `allocate`, `record_lookup` and
+    `RequestTable.describe`; it is preempted by `free` and `RequestTable.preempt`.
+
     Core process, main thread.
     """
 
@@ -49,7 +55,8 @@ class Scheduler(ABC):
 
     @abstractmethod
     def add_request(self, request: RequestView) -> None:
-        """Queue a request (status WAITING)."""
+        """Queue a request (status WAITING). The kernel has refused those that may come to more
+        tokens than an empty cache holds."""
 
     @abstractmethod
     def on_request_finished(self, request: RequestView, reason: FinishReason) -> None:

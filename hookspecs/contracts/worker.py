@@ -51,7 +51,10 @@ class WorkerContext(Context, frozen=True, kw_only=True):
     local_rank: int = 0
     world_size: int = 1
     create_loader: Callable[[], ModelLoader]
+    """The configured model loader."""
     create_sampler: Callable[[SamplerContext], Sampler]
+    """The configured sampler. Vocabulary size, max_num_seqs and device are the worker's to say;
+    options, plugin and name are filled in for it."""
     create_attention: Callable[[str, str], AttentionBackend]
     """(provider name, device): the configured backend, or for `auto` the worker's choice."""
     report: Callable[[str], None] = lambda line: None
@@ -128,7 +131,8 @@ class Worker(ABC):
         """Give everything back; safe to call twice."""
 
     def commands(self) -> dict[str, Callable[..., Any]]:
-        """The methods marked with `@command`, by name."""
+        """The methods marked with the decorator `command` of this contract's module, by name;
+        their arguments and results must be encodable by msgspec."""
         members = ((name, getattr(type(self), name, None)) for name in dir(type(self)))
         marked = [name for name, member in members if hasattr(member, "__worker_command__")]
         return {name: getattr(self, name) for name in marked}

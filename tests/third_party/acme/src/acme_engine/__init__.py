@@ -1,0 +1,1 @@
+"""Engine parts of a third party, written from the documentation only."""
