@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from framework.core.attribution import Attribution
 from framework.core.invariants import (
     check_cache,
     check_future,
@@ -36,8 +37,6 @@ from hookspecs.errors import (
     FrameworkError,
     InternalError,
     InvalidRequestError,
-    PluginError,
-    StepError,
 )
 from hookspecs.events import (
     CacheReset,
@@ -79,16 +78,18 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     """Step phase to the plugin whose object implements it."""
     plugin_of: Callable[[BaseException], str | None]
     """The plugin in whose code an exception was raised."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds; one clock for the kernel and what it lends."""
     engine_index: int = 0
 
 
 class EngineCore:
     """Owns the requests and the invariants; the parts decide and compute."""
 
-    def __init__(self, parts: EngineParts, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
         self.state = EngineState.RUNNING
-        self._clock = clock
+        self._clock = parts.clock
         self._table = parts.table
         self._kv_cache = parts.kv_cache
         self._scheduler = parts.scheduler
@@ -96,6 +97,9 @@ class EngineCore:
         self._outputs = OutputBuilder(parts.engine_index)
         self._requests: dict[str, Request] = {}
         self._by_handle: dict[tuple[int, int], Request] = {}
+        self._arrived: list[Request] = []
+        self._given_up: list[tuple[Request, FinishReason]] = []
+        self._busy = False
         self._arrivals = 0
         self._step = 0
         self.last_step_was_empty = False
@@ -104,10 +108,11 @@ class EngineCore:
         self._num_preempted = 0
         self._budget = parts.config.scheduler.max_num_batched_tokens
         self._debug = parts.config.engine.debug
-        self._wrappers = {phase: parts.calls.wrapped_by(phase) for phase in parts.phase_plugins}
+        wrappers = {phase: parts.calls.wrapped_by(phase) for phase in parts.phase_plugins}
+        self._attribution = Attribution(parts.phase_plugins, wrappers, parts.plugin_of)
         bind = parts.calls.bind_step
         self._schedule_phase = bind(
-            "schedule", self._decide if self._wrappers["schedule"] else parts.scheduler.schedule
+            "schedule", self._decide if wrappers["schedule"] else parts.scheduler.schedule
         )
         self._execute_phase = bind("execute_model", parts.executor.execute_model)
         self._sample_phase = bind("sample_tokens", parts.executor.sample_tokens)
@@ -116,12 +121,15 @@ class EngineCore:
     # Requests
 
     def add_request(self, wire: EngineCoreRequest) -> None:
-        """Queue a request. InvalidRequestError for a duplicate id; a request that no cache
-        state could ever hold ends at once with an error."""
+        """Queue a request. InvalidRequestError for an id or handle that is in use; a request
+        that is wrong in itself, or that no cache state could ever hold, ends at once with an
+        error. Inside of a step it takes effect with the next one."""
         self._require_alive()
-        if wire.request_id in self._requests:
+        key = (wire.client_index, wire.handle)
+        if wire.request_id in self._requests or key in self._by_handle:
             raise InvalidRequestError(
-                f"a request with id {wire.request_id!r} is still in the engine; ids must be unique",
+                f"a request with id {wire.request_id!r} or handle {wire.handle} of client "
+                f"{wire.client_index} is still in the engine; both must be unique",
                 param="request_id",
                 value=wire.request_id,
             )
@@ -140,20 +148,45 @@ class EngineCore:
             self._announce_finish(request)
             return
         self._requests[wire.request_id] = request
-        self._by_handle[wire.client_index, wire.handle] = request
-        with self._fatal("schedule"):
-            self._scheduler.add_request(request)
+        self._by_handle[key] = request
+        self._arrived.append(request)
+        self._drain_unless_busy()
 
-    def abort_requests(self, handles: Iterable[int], *, client_index: int = 0) -> None:
-        """End requests with finish reason `abort`; handles that are gone are ignored, and so is
-        the call once the engine has stopped."""
+    def abort_requests(
+        self,
+        handles: Iterable[int],
+        *,
+        client_index: int = 0,
+        reason: FinishReason = FinishReason.ABORT,
+    ) -> None:
+        """End requests; handles that are gone are ignored, and so is the call once the engine
+        has stopped. Inside of a step it takes effect with the next one."""
         if self.state is not EngineState.RUNNING:
             return
-        with self._fatal("schedule"):
-            for handle in handles:
-                request = self._by_handle.get((client_index, handle))
-                if request is not None:
-                    self._end(Ending(request, FinishReason.ABORT, None, True, False))
+        for handle in handles:
+            request = self._by_handle.get((client_index, handle))
+            if request is not None:
+                self._given_up.append((request, reason))
+        self._drain_unless_busy()
+
+    def _drain_unless_busy(self) -> None:
+        """Outside of a step inputs take effect at once; inside (an observer, or a stream that
+        the garbage collector closes) they must not change what the step works on."""
+        if not self._busy:
+            with self._exclusive(), self._fatal("schedule"):
+                self._drain()
+
+    def _drain(self) -> None:
+        if self._arrived:
+            self.parts.view.refresh()
+            arrived, self._arrived = self._arrived, []
+            for request in arrived:
+                self._table.enter(request)
+                self._scheduler.add_request(request)
+        given_up, self._given_up = self._given_up, []
+        for request, reason in given_up:
+            if not request.finished:
+                self._end(Ending(request, reason, None, True, False))
 
     @property
     def has_work(self) -> bool:
@@ -178,35 +211,45 @@ class EngineCore:
         Raises what made the engine unusable, once; after that EngineDeadError.
         """
         self._require_alive()
-        begin = self._clock()
-        self.parts.view.begin_step()
-        with self._fatal("schedule"):
-            scheduled = self._schedule_phase()
-            self._admit(scheduled)
-        decided = self._clock()
-        self.last_step_was_empty = not scheduled.num_rows
-        if scheduled.num_rows:
-            with self._fatal("execute_model"):
-                launched = self._execute_phase(scheduled)
-                check_future("execute_model", launched)
-            with self._fatal("sample_tokens"):
-                sampling = self._sample_phase(None)
-                check_future("sample_tokens", sampling)
-            with self._fatal("execute_model"):
-                launched.result()
-            with self._fatal("sample_tokens"):
-                result = sampling.result()
-                check_result(scheduled, result, self.parts.model.info.vocab_size)
-            ran = self._clock()
+        if self._busy:
+            raise InternalError("step was called inside of a step")
+        with self._exclusive():
+            with self._fatal("schedule"):
+                begin = self._clock()
+                self.parts.view.refresh()
+                self._drain()
+                scheduled = self._schedule_phase()
+                self._admit(scheduled)
+            self.last_step_was_empty = not scheduled.num_rows
+            if scheduled.num_rows:
+                self._run(scheduled, begin)
             with self._fatal("update_from_output"):
-                applied = apply_result(
-                    scheduled, result, self._table, self._kv_cache, self._outputs, self._end
-                )
-                self._update_phase(scheduled, applied)
-                self._observe(scheduled, len(result.token_ids), begin, decided, ran)
+                self._check()
+                return self._publish()
+
+    def _run(self, scheduled: SchedulerOutput, begin: float) -> None:
+        """The forward, its tokens, and what follows from them."""
+        decided = self._clock()
+        with self._fatal("execute_model"):
+            launched = self._execute_phase(scheduled)
+            check_future("execute_model", launched)
+            if launched.done():
+                launched.result()
+        with self._fatal("sample_tokens"):
+            sampling = self._sample_phase(None)
+            check_future("sample_tokens", sampling)
+        with self._fatal("execute_model"):
+            launched.result()
+        with self._fatal("sample_tokens"):
+            result = sampling.result()
+            check_result(scheduled, result, self.parts.model.info.vocab_size)
+        ran = self._clock()
         with self._fatal("update_from_output"):
-            self._check()
-        return self._publish()
+            applied = apply_result(
+                scheduled, result, self._table, self._kv_cache, self._outputs, self._end
+            )
+            self._update_phase(scheduled, applied)
+            self._observe(scheduled, len(result.token_ids), begin, decided, ran)
 
     def _decide(self) -> SchedulerOutput:
         """`schedule` inside of wrappers: checked before these see it, so that what is wrong
@@ -222,31 +265,22 @@ class EngineCore:
     def _admit(self, scheduled: SchedulerOutput) -> None:
         """Check the decision, then make it the kernel's: counts advance, starts are noted."""
         table = self._table
-        check_schedule(scheduled, table, self._kv_cache, self._budget)
         for request, reason, message in table.take_pending_finishes():
             if not request.finished:
                 self._end(Ending(request, reason, message or None, True, False))
-        self._num_preempted += len(scheduled.preempted_request_ids)
+        check_schedule(scheduled, table, self._kv_cache, self._budget)
+        preempted = table.take_preempted()
+        self._num_preempted += len(preempted)
         for request in table.take_started():
             if request.scheduled_at is None:
                 request.scheduled_at = self._clock()
-                if self._calls.has_observers("on_request_admitted"):
-                    self._calls.on_request_admitted(
-                        RequestAdmitted(
-                            request_id=request.request_id,
-                            num_prompt_tokens=request.num_prompt_tokens,
-                            num_cached_tokens=request.num_cached_tokens,
-                            queue_time=request.scheduled_at - request.queued_at,
-                            tenant=request.tenant,
-                        )
-                    )
+                self._announce_admission(request)
         if scheduled.num_rows:
             self._step += 1
             scheduled.step = self._step
             scheduled.released_slots = table.take_released()
-            slots = scheduled.slots
-            table.num_computed_tokens[slots] += scheduled.num_scheduled_tokens
-            self.parts.view.count_served(table.tenants[slots], scheduled.num_scheduled_tokens)
+            scheduled.preempted_request_ids = preempted
+            table.advance(scheduled.slots, scheduled.num_scheduled_tokens)
 
     def _end(self, ending: Ending) -> None:
         """The one way out of the engine: blocks, queues, slot, output row, observers."""
@@ -255,6 +289,7 @@ class EngineCore:
             self._kv_cache.free(request.slot, keep=keep_blocks)
         self._scheduler.on_request_finished(request, reason)
         self._table.end(request, reason, error)
+        self._table.leave(request)
         del self._requests[request.request_id]
         del self._by_handle[request.wire.client_index, request.wire.handle]
         if not has_row:
@@ -262,9 +297,11 @@ class EngineCore:
         self._announce_finish(request)
 
     def _publish(self) -> dict[int, EngineCoreOutputs]:
+        """The outputs of each front end; statistics go to the first."""
+        stats = self._take_stats() if self._outputs.has_news else None
         outputs = self._outputs.build(self._clock())
         for bundle in outputs.values():
-            bundle.scheduler_stats = self._take_stats()
+            bundle.scheduler_stats = stats
             break
         return outputs
 
@@ -273,7 +310,8 @@ class EngineCore:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks. False while blocks are in use."""
         self._require_alive()
-        done = self._kv_cache.reset_prefix_cache()
+        with self._fatal("schedule"):
+            done = self._kv_cache.reset_prefix_cache()
         if done and self._calls.has_observers("on_cache_reset"):
             self._calls.on_cache_reset(CacheReset(engine_index=self.parts.engine_index))
         return done
@@ -292,12 +330,20 @@ class EngineCore:
     # Behind the step
 
     def _refusal(self, request: Request) -> str | None:
+        """Why a request can not be served whatever happens; front ends check the same, and
+        more, before they send one."""
         limit, cache = self.parts.max_model_len, self.parts.cache_tokens
+        vocab_size = self.parts.model.info.vocab_size
+        ids = request.prompt_token_ids
+        if not ids or min(ids) < 0 or max(ids) >= vocab_size:
+            return f"the prompt must have token ids in [0, {vocab_size}), and at least one"
         if request.num_prompt_tokens >= limit:
             return (
                 f"the prompt has {request.num_prompt_tokens} tokens; the limit of prompt and "
                 f"output is {limit}"
             )
+        if request.max_total_tokens <= request.num_prompt_tokens:
+            return f"max_tokens is {request.sampling_params.max_tokens}; it must be at least 1"
         if request.max_total_tokens > cache:
             return (
                 f"the request can come to {request.max_total_tokens} tokens (prompt "
@@ -307,30 +353,27 @@ class EngineCore:
         return None
 
     @contextmanager
-    def _fatal(self, phase: str) -> Iterator[None]:
-        """An exception in here stops the engine, attributed to the plugin it came from."""
+    def _exclusive(self) -> Iterator[None]:
+        self._busy = True
         try:
             yield
-        except Exception as error:
-            failure = self._attribute(phase, error)
+        finally:
+            self._busy = False
+
+    @contextmanager
+    def _fatal(self, phase: str) -> Iterator[None]:
+        """An exception in here stops the engine, attributed to the plugin it came from. An
+        interrupt does too: the step is half done."""
+        try:
+            yield
+        except BaseException as error:
+            if self.state is not EngineState.RUNNING:
+                raise
+            failure = self._attribution.attribute(phase, error)
             self._die(failure)
-            if failure is error:
+            if failure is error or not isinstance(error, Exception):
                 raise
             raise failure from error
-
-    def _attribute(self, phase: str, error: Exception) -> FrameworkError:
-        candidates = (*self._wrappers[phase], self.parts.phase_plugins[phase])
-        plugin = self.parts.plugin_of(error) or candidates[0]
-        if isinstance(error, PluginError):
-            error.plugin = error.plugin or plugin
-            return error
-        if isinstance(error, InternalError):
-            return error
-        return StepError(
-            f"{phase}: plugin {plugin!r} raised {type(error).__name__}: {error}",
-            plugin=plugin,
-            hook=phase,
-        )
 
     def _observe(
         self,
@@ -358,12 +401,26 @@ class EngineCore:
                 )
             )
 
+    def _announce_admission(self, request: Request) -> None:
+        if self._calls.has_observers("on_request_admitted"):
+            self._calls.on_request_admitted(
+                RequestAdmitted(
+                    request_id=request.request_id,
+                    num_prompt_tokens=request.num_prompt_tokens,
+                    num_cached_tokens=request.num_cached_tokens,
+                    queue_time=(request.scheduled_at or 0.0) - request.queued_at,
+                    tenant=request.tenant,
+                )
+            )
+
     def _announce_finish(self, request: Request) -> None:
+        if request.finish_reason is None:
+            raise InternalError(f"request {request.request_id!r} has not ended")
         if self._calls.has_observers("on_request_finished"):
             self._calls.on_request_finished(
                 RequestFinished(
                     request_id=request.request_id,
-                    finish_reason=request.finish_reason or FinishReason.ERROR,
+                    finish_reason=request.finish_reason,
                     num_prompt_tokens=request.num_prompt_tokens,
                     num_output_tokens=request.num_output_tokens,
                     num_preemptions=request.num_preemptions,

@@ -14,7 +14,7 @@ from framework.core.request_table import RequestTable
 from hookspecs.contracts.kv_cache import KVCacheManager
 from hookspecs.errors import ContractViolation, InternalError
 from hookspecs.types.columns import BoolColumn, Int32Column
-from hookspecs.types.step import ModelRunnerOutput, SchedulerOutput
+from hookspecs.types.step import LogprobColumns, ModelRunnerOutput, SchedulerOutput
 
 __all__ = ["check_cache", "check_future", "check_idle", "check_result", "check_schedule"]
 
@@ -40,7 +40,15 @@ def check_schedule(
             f"schedule gave out {total} tokens and says "
             f"{scheduled.total_num_scheduled_tokens}; the budget is {budget}"
         )
+    started = {request.slot: request.request_id for request in table.started}
+    told = {new.slot: new.request_id for new in scheduled.new_requests}
+    if started != told:
+        raise ContractViolation(
+            f"schedule started {started} (slot to request), but new_requests tells of {told}"
+        )
     if not rows:
+        if started:
+            raise ContractViolation(f"schedule started {started}, but gives them no tokens")
         return
     if slots.min() < 0 or slots.max() >= len(table.running) or not table.running[slots].all():
         raise ContractViolation(
@@ -48,6 +56,17 @@ def check_schedule(
         )
     if np.bincount(slots, minlength=1).max() > 1:
         raise ContractViolation(f"schedule named a slot twice: {sorted(slots.tolist())}")
+    if started and not set(started) <= set(slots.tolist()):
+        raise ContractViolation(
+            f"schedule started slots {sorted(started)}, but gives tokens to "
+            f"{sorted(slots.tolist())}"
+        )
+    for blocks in scheduled.new_blocks:
+        if not np.isin(blocks.slots, slots).all() or any(s in told for s in blocks.slots.tolist()):
+            raise ContractViolation(
+                f"schedule appends blocks to slots {blocks.slots.tolist()}, which must be "
+                "scheduled rows that did not start in this step"
+            )
     computed = table.num_computed_tokens[slots]
     if (scheduled.num_computed_tokens != computed).any():
         raise ContractViolation(
@@ -88,6 +107,12 @@ def check_result(scheduled: SchedulerOutput, result: ModelRunnerOutput, vocab_si
         raise ContractViolation(
             f"sample_tokens gave {type(result).__name__}; it must give a ModelRunnerOutput"
         )
+    strangers = {*result.failures, *result.prompt_logprobs} - set(scheduled.slots.tolist())
+    if strangers:
+        raise ContractViolation(
+            f"sample_tokens tells of failures or prompt logprobs of slots {sorted(strangers)}, "
+            "which are not in the step"
+        )
     expected = scheduled.samples.astype(np.int32)
     for slot in result.failures:
         expected[scheduled.slots == slot] = 0
@@ -105,6 +130,37 @@ def check_result(scheduled: SchedulerOutput, result: ModelRunnerOutput, vocab_si
         raise ContractViolation(
             f"sample_tokens gave a token id outside of [0, {vocab_size}): "
             f"{[int(t) for t in tokens if not 0 <= t < vocab_size]}"
+        )
+
+    if result.logprobs is not None:
+        _check_logprobs(result, result.logprobs)
+
+
+def _check_logprobs(result: ModelRunnerOutput, columns: LogprobColumns) -> None:
+    """Positions belong to sampled rows in order, and begin with the token that was sampled."""
+    rows = result.logprob_rows
+    entries = int(columns.counts.sum())
+    lengths = [len(columns.token_ids), len(columns.logprobs), len(columns.ranks)]
+    if rows is None or len(rows) != len(columns.counts) or lengths != [entries] * 3:
+        raise ContractViolation(
+            f"sample_tokens gave logprobs of {len(columns.counts)} positions and {entries} "
+            f"entries, with columns of {lengths} and "
+            f"{'no rows' if rows is None else f'{len(rows)} rows'}"
+        )
+    sampled = np.flatnonzero(result.num_sampled)
+    if (np.diff(rows) <= 0).any() or not np.isin(rows, sampled).all():
+        raise ContractViolation(
+            f"sample_tokens gave logprobs for rows {rows.tolist()}; they must be ascending rows "
+            f"among those that sampled: {sampled.tolist()}"
+        )
+    if (columns.counts < 1).any():
+        raise ContractViolation("sample_tokens gave a sampled token no logprob")
+    chosen = columns.token_ids[np.cumsum(columns.counts) - columns.counts]
+    tokens = result.token_ids[np.searchsorted(sampled, rows)]
+    if (chosen != tokens).any():
+        raise ContractViolation(
+            f"sample_tokens gave logprobs that begin with {chosen.tolist()} for the tokens "
+            f"{tokens.tolist()}"
         )
 
 

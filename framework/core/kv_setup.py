@@ -46,11 +46,12 @@ def make_kv_config(
     *,
     available_bytes: Callable[[], int],
     windows: bool,
-    max_useful_tokens: int,
+    max_useful_tokens: int | None,
 ) -> KVCacheConfig:
     """The shape of the cache: `cache.num_blocks`, or what fits into the available bytes.
 
-    Without an explicit size, no more blocks than `max_useful_tokens` could ever fill.
+    Without an explicit size, no more blocks than `max_useful_tokens` could ever fill; None where
+    unused blocks keep prefixes, so that there is no such bound.
     """
     groups = form_groups(specs, windows=windows)
     by_layer = {spec.layer: spec for spec in specs}
@@ -66,7 +67,7 @@ def make_kv_config(
     else:
         available = available_bytes()
         num_blocks = available // bytes_per_block - 1
-        if cache.kv_bytes is None:
+        if cache.kv_bytes is None and max_useful_tokens is not None:
             useful = -(-max_useful_tokens // cache.block_size) * len(groups)
             num_blocks = min(num_blocks, useful)
         if num_blocks < 2:

@@ -26,6 +26,7 @@ class Request:
         "finish_reason",
         "max_total_tokens",
         "num_cached_tokens",
+        "num_charged_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "output_token_ids",
@@ -36,6 +37,7 @@ class Request:
         "slot",
         "status",
         "stop_token_ids",
+        "tenant_index",
         "wire",
     )
 
@@ -66,6 +68,9 @@ class Request:
         self.max_total_tokens = self.num_prompt_tokens + allowed
         self.num_preemptions = 0
         self.num_cached_tokens = 0
+        self.num_charged_tokens = 0
+        """Tokens already charged to the tenant, while it does not run."""
+        self.tenant_index = -1
         self.emitted = False
         """Whether the first output (with prefill facts and prompt logprobs) was given."""
         self.prompt_logprobs: list[LogprobColumns] = []

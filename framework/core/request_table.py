@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from framework.core.request import Request
+from framework.core.tenants import TenantLedger
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.errors import ContractViolation
 from hookspecs.types.columns import BoolColumn, Int32Column, Int64Column
@@ -49,8 +50,11 @@ class RequestTable:
         self._free = list(range(max_num_seqs))
         self._released: list[int] = []
         self._started: list[Request] = []
+        self._preempted: list[str] = []
         self._pending_finishes: list[PendingFinish] = []
-        self._tenant_index: dict[str, int] = {}
+        self.tenant_ledger = TenantLedger()
+        self._charged: Int32Column = np.zeros(max_num_seqs, np.int32)
+        """Tokens that were charged to the tenant: what is recomputed is not charged again."""
 
     @property
     def num_free_slots(self) -> int:
@@ -67,9 +71,27 @@ class RequestTable:
             raise KeyError(f"no request runs in slot {slot}")
         return request
 
-    def tenant_index(self, tenant: str) -> int:
-        """A small number for a tenant, for columns."""
-        return self._tenant_index.setdefault(tenant, len(self._tenant_index))
+    @property
+    def started(self) -> list[Request]:
+        """Requests that were started since the last `take_started` and still run."""
+        return [request for request in self._started if request.slot >= 0]
+
+    def enter(self, request: Request) -> None:
+        """A request is about to be queued."""
+        request.tenant_index = self.tenant_ledger.enter(request.tenant)
+
+    def leave(self, request: Request) -> None:
+        """A request has ended; nothing of it stays."""
+        if request.tenant_index >= 0:
+            self.tenant_ledger.leave(request.tenant)
+
+    def advance(self, slots: Int32Column, num_tokens: Int32Column) -> None:
+        """Count scheduled tokens as computed, and charge those that are new to their tenants."""
+        computed = self.num_computed_tokens[slots] + num_tokens
+        self.num_computed_tokens[slots] = computed
+        charged = self._charged[slots]
+        self.tenant_ledger.count(self.tenants[slots], np.maximum(computed - charged, 0))
+        self._charged[slots] = np.maximum(computed, charged)
 
     def start(self, request: RequestView, num_computed_tokens: int) -> int:
         own = cast(Request, request)
@@ -93,6 +115,7 @@ class RequestTable:
         own.status = RequestStatus.RUNNING
         if not own.emitted:
             own.prompt_logprobs.clear()
+        if not own.num_preemptions:
             own.num_cached_tokens = num_computed_tokens
         self.requests[slot] = own
         self.num_tokens[slot] = own.num_tokens
@@ -105,7 +128,8 @@ class RequestTable:
         self.first_output[slot] = not own.emitted
         self.handles[slot] = own.wire.handle
         self.clients[slot] = own.wire.client_index
-        self.tenants[slot] = self.tenant_index(own.tenant)
+        self.tenants[slot] = own.tenant_index
+        self._charged[slot] = max(own.num_charged_tokens, num_computed_tokens)
         self._started.append(own)
         return slot
 
@@ -134,6 +158,7 @@ class RequestTable:
         self._release(own)
         own.status = RequestStatus.PREEMPTED
         own.num_preemptions += 1
+        self._preempted.append(own.request_id)
 
     def finish(self, request: RequestView, reason: FinishReason, message: str = "") -> None:
         own = cast(Request, request)
@@ -158,6 +183,11 @@ class RequestTable:
         started, self._started = self._started, []
         return started
 
+    def take_preempted(self) -> list[str]:
+        """Ids of requests that were preempted since the last call."""
+        preempted, self._preempted = self._preempted, []
+        return preempted
+
     def take_pending_finishes(self) -> list[PendingFinish]:
         """Requests that the scheduler wants ended."""
         pending, self._pending_finishes = self._pending_finishes, []
@@ -165,6 +195,7 @@ class RequestTable:
 
     def _release(self, request: Request) -> None:
         slot = request.slot
+        request.num_charged_tokens = int(self._charged[slot])
         self.requests[slot] = None
         self.running[slot] = False
         heapq.heappush(self._free, slot)

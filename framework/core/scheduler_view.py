@@ -1,16 +1,13 @@
-"""The narrow view that scheduling policies get, and the service counters behind it."""
+"""The narrow view that scheduling policies get."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from framework.core.request_table import RequestTable
 from hookspecs.contracts.kv_cache import KVCacheManager
 from hookspecs.contracts.request_view import RequestView
-from hookspecs.types.columns import Int32Column, Int64Column
 
 __all__ = ["SchedulerView"]
 
@@ -31,7 +28,6 @@ class SchedulerView:
         self._kv_cache = kv_cache
         self._num_waiting = num_waiting
         self._clock = clock
-        self._served: Int64Column = np.zeros(8, np.int64)
         self.now = clock()
         self.recent_step_s = 0.0
 
@@ -55,19 +51,11 @@ class SchedulerView:
         return self._kv_cache.blocks_for(request.num_tokens)
 
     def served_tokens(self, tenant: str) -> int:
-        index = self._table.tenant_index(tenant)
-        return int(self._served[index]) if index < len(self._served) else 0
+        return self._table.tenant_ledger.served(tenant)
 
-    def begin_step(self) -> None:
-        """One time for all decisions of a step."""
+    def refresh(self) -> None:
+        """One time for all decisions of a step, or of requests that arrive between steps."""
         self.now = self._clock()
-
-    def count_served(self, tenants: Int32Column, tokens: Int32Column) -> None:
-        """Add a step's tokens to the counters of their tenants."""
-        needed = int(tenants.max(initial=0)) + 1
-        if needed > len(self._served):
-            self._served = np.concatenate([self._served, np.zeros(needed, np.int64)])
-        np.add.at(self._served, tenants, tokens)
 
     def count_step(self, seconds: float) -> None:
         """Move the average step time towards a step's own."""

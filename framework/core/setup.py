@@ -7,6 +7,7 @@ manager, policies, scheduler. Every feature that a missing capability turns off 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -18,7 +19,9 @@ from framework.core.policy_stack import PolicyStack
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
 from framework.plugins.construct import import_target
+from framework.plugins.discovery import Source
 from framework.plugins.manager import PluginManager
+from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.attention import AttentionBackend
 from hookspecs.contracts.executor import Executor
 from hookspecs.contracts.kv_cache import EvictionPolicy, KVCacheCapability, KVCacheManager
@@ -50,7 +53,9 @@ def resolve_model(plugins: PluginManager, progress: Progress) -> ResolvedModel:
     if model.source != "auto":
         names = [model.source]
     else:
-        names = [registered.provider.name for registered in plugins.providers("model_source")]
+        found = plugins.providers("model_source")
+        found.sort(key=lambda registered: registered.ref.source is not Source.BUILTIN)
+        names = [registered.provider.name for registered in found]
     for name in names:
         try:
             source: ModelSource = plugins.try_out("model_source", name, progress=progress)
@@ -76,12 +81,14 @@ def choose_worker(plugins: PluginManager) -> str:
     rated: list[tuple[int, str]] = []
     for registered in plugins.providers("worker"):
         name = registered.provider.name
+        if not _may_be_chosen(plugins, registered):
+            continue
         try:
-            worker = cast(type[Worker], import_target(registered))
-        except (ProviderError, MissingDependencyError) as error:
+            rating = cast(type[Worker], import_target(registered)).rate()
+        except Exception as error:
             logger.warning("worker %r is not considered: %s", name, error)
             continue
-        rated.append((worker.rate(), name))
+        rated.append((rating, name))
     best = max(rated, default=(0, ""))
     if best[0] <= 0:
         raise ProviderNotFoundError(
@@ -89,6 +96,13 @@ def choose_worker(plugins: PluginManager) -> str:
             f"{', '.join(name for _, name in rated) or 'none'}. Name one to force it"
         )
     return best[1]
+
+
+def _may_be_chosen(plugins: PluginManager, registered: RegisteredProvider) -> bool:
+    """Installed is not selected: a third-party worker takes part in `auto` when its plugin is
+    enabled by name, or was given to `launch`."""
+    ref = registered.ref
+    return ref.source is not Source.ENTRY_POINT or ref.name in plugins.config.plugins.enable
 
 
 def build_engine_core(
@@ -141,7 +155,9 @@ def _build(
     max_model_len = fitted_model_len(config, limit, cache_tokens, kv_config, report)
 
     waiting: list[Scheduler] = []
-    view = SchedulerView(table, kv_cache, lambda: waiting[0].num_waiting if waiting else 0)
+    view = SchedulerView(
+        table, kv_cache, lambda: waiting[0].num_waiting if waiting else 0, time.monotonic
+    )
     policies: list[SchedulingPolicy] = [
         plugins.create("scheduling_policy", name) for name in config.scheduler.policies
     ]
@@ -174,6 +190,7 @@ def _build(
             calls=plugins.calls,
             phase_plugins={phase: found.ref.name for phase, found in by_phase.items()},
             plugin_of=plugins.plugin_of,
+            clock=time.monotonic,
             engine_index=engine_index,
         )
     )
@@ -285,6 +302,8 @@ def _plan_cache(
         config.cache,
         available_bytes=executor.available_kv_bytes,
         windows=windows,
-        max_useful_tokens=config.scheduler.max_num_seqs * limit,
+        max_useful_tokens=(
+            None if config.cache.enable_prefix_caching else config.scheduler.max_num_seqs * limit
+        ),
     )
     return kv_config

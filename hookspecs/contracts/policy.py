@@ -75,7 +75,8 @@ class SchedulerView(Protocol):
         """Blocks for all of its present tokens, without prefix hits."""
 
     def served_tokens(self, tenant: str) -> int:
-        """Tokens computed and sampled for a tenant since start."""
+        """Tokens computed for a tenant since start: prefix hits, and what is computed again after
+        a preemption, are not counted. Tenants that were away for long may begin at 0 again."""
 
     @property
     def recent_step_s(self) -> float:

@@ -69,8 +69,9 @@ class Scheduler(ABC):
 
     @abstractmethod
     def schedule(self) -> SchedulerOutput:
-        """Decide the next step. May be empty. The kernel fills in `step` and
-        `released_slots`, checks the rows and advances `num_computed_tokens`."""
+        """Decide the next step. May be empty. Every request started in it is among its
+        rows and its `new_requests`. The kernel fills in `step`, `released_slots` and
+        `preempted_request_ids`, checks the rest and advances `num_computed_tokens`."""
 
     @abstractmethod
     def update_from_output(self, scheduled: SchedulerOutput, applied: Int32Column) -> None:

@@ -91,7 +91,8 @@ class Worker(ABC):
     @classmethod
     def rate(cls) -> int:
         """How well this machine suits it, for `executor.worker = "auto"`: the highest wins,
-        0 or less never does. Cheap: must not initialize the device."""
+        0 or less never does. Asked of built-in workers, and of others whose plugin is named in
+        `plugins.enable` or was given to `launch`. Cheap: must not initialize the device."""
         return 0
 
     @abstractmethod

@@ -88,7 +88,7 @@ class SchedulerOutput(msgspec.Struct, kw_only=True):
     released_slots: list[int] = msgspec.field(default_factory=list)
     """Slots that became free since the last step; applied before `new_requests`."""
     preempted_request_ids: list[str] = msgspec.field(default_factory=list)
-    """Requests that were preempted to decide this step."""
+    """Requests preempted since the last step; filled in by the kernel."""
     draft_indptr: Int32Column | None = None
     """int32[rows + 1] into draft_token_ids; None without speculation."""
     draft_token_ids: Int32Column | None = None

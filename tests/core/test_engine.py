@@ -50,7 +50,8 @@ class Recorder:
 
 
 def test_a_script_comes_out_as_written_and_ends_as_asked() -> None:
-    with launch_scripted() as engine:
+    recorder = Recorder()
+    with launch_scripted(plugins=[recorder]) as engine:
         outputs = engine.generate(
             [[1, 2, 3], [4, 5], [6] * 40],
             [
@@ -62,6 +63,11 @@ def test_a_script_comes_out_as_written_and_ends_as_asked() -> None:
     assert tokens_of(outputs) == [[11, 12, 13], [21, 22], [31, 32]]
     assert [o.outputs[0].finish_reason for o in outputs] == ["length", "stop", "length"]
     assert [o.outputs[0].stop_reason for o in outputs] == [None, 22, None]
+    assert sorted(str(event.finish_reason) for event in recorder.finished) == [
+        "length",
+        "length",
+        "stop",
+    ]
 
 
 def test_the_end_token_of_the_model() -> None:

@@ -162,8 +162,12 @@ def test_a_source_that_nobody_selected_does_not_stop_the_start(bad: Any) -> None
 
 def test_a_worker_that_nobody_selected_does_not_stop_the_choice(bad: Any, caplog: Any) -> None:
     bad(BROKEN.replace("{kind}", "worker"))
+    auto = config(executor={"worker": "auto"})
     with pytest.raises(UnsupportedModelError):  # the chosen worker can not run `scripted`
-        framework.launch(config(executor={"worker": "auto"}))
+        framework.launch(auto)
+    assert "package_that_is_not_there" not in caplog.text
+    with pytest.raises(UnsupportedModelError):
+        framework.launch(auto | {"plugins": {"enable": ["bad"]}})
     assert "package_that_is_not_there" in caplog.text
 
 

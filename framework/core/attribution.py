@@ -1,0 +1,42 @@
+"""Which plugin a failure inside the engine core is put down to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hookspecs.errors import FrameworkError, InternalError, PluginError, StepError
+
+__all__ = ["Attribution"]
+
+
+class Attribution:
+    """The plugin in whose code an exception was raised; else, by the phase: a wrapper of it, or
+    the plugin that implements it. What implements a phase is checked before wrappers see its
+    result, so a wrong result afterwards is theirs."""
+
+    def __init__(
+        self,
+        implementers: Mapping[str, str],
+        wrappers: Mapping[str, Sequence[str]],
+        plugin_of: Callable[[BaseException], str | None],
+    ) -> None:
+        self._implementers = implementers
+        self._wrappers = wrappers
+        self._plugin_of = plugin_of
+
+    def attribute(self, phase: str, error: BaseException) -> FrameworkError:
+        """The error to stop the engine with: `error` itself if it names a plugin."""
+        candidates = (*self._wrappers[phase], self._implementers[phase])
+        plugin = self._plugin_of(error) or candidates[0]
+        if isinstance(error, PluginError):
+            error.plugin = error.plugin or plugin
+            return error
+        if isinstance(error, InternalError):
+            return error
+        if not isinstance(error, Exception):
+            return InternalError(f"{phase} was interrupted by {type(error).__name__}")
+        return StepError(
+            f"{phase}: plugin {plugin!r} raised {type(error).__name__}: {error}",
+            plugin=plugin,
+            hook=phase,
+        )
