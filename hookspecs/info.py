@@ -99,6 +99,10 @@ class Provider(msgspec.Struct, Generic[T], frozen=True):
     description: str = ""
     extra: str | None = None
     """The extra that installs what it needs, named when its import fails."""
+    request_options: type[msgspec.Struct] | None = None
+    """Struct of `SamplingParams.extensions[<name>]`: options of a single request. Frozen,
+    keyword-only, `forbid_unknown_fields`. The front end checks a request against it and sends
+    what it checked on as plain values, defaults filled in; None: requests may give none."""
 
 
 AnyProvider = Provider[Any]

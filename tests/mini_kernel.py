@@ -130,7 +130,7 @@ class MiniKernel:
         """Requests that have not ended."""
         self.ended: dict[str, FinishReason] = {}
         self.served: Counter[str] = Counter()
-        """Scheduled tokens by tenant."""
+        """Tokens computed by tenant; what is computed again after a preemption counts once."""
         self.on_scheduled: Callable[[SchedulerOutput], None] | None = None
         self._arrivals = 0
         self._tables: dict[int, list[list[int]]] = {}
@@ -143,16 +143,21 @@ class MiniKernel:
         *,
         prompt_logprobs: int | None = None,
         fits: bool = True,
+        request_id: str = "",
         **fields: Any,
     ) -> Request:
-        """Queue a request; a number as prompt means so many tokens that no other has."""
+        """Queue a request; a number as prompt means so many tokens that no other has. Its id is
+        `r` and a running number, or `request_id`, which another may have had that has ended."""
         arrival = self._arrivals
         self._arrivals += 1
         if isinstance(prompt, int):
             prompt = [1000 * (arrival + 1) + position for position in range(prompt)]
+        request_id = request_id or f"r{arrival}"
+        self.ended.pop(request_id, None)
+        del self.recorder.finished[request_id]
         request = Request(
             EngineCoreRequest(
-                request_id=f"r{arrival}",
+                request_id=request_id,
                 handle=arrival,
                 prompt_token_ids=prompt,
                 sampling_params=SamplingParams(
@@ -168,6 +173,8 @@ class MiniKernel:
         )
         assert self.kv.can_ever_fit(request.max_total_tokens) is fits
         self.requests[request.request_id] = request
+        self.table.enter(request)
+        self.view.refresh()
         self.scheduler.add_request(request)
         return request
 
@@ -178,7 +185,7 @@ class MiniKernel:
     def step(self, fail: Sequence[Request] = ()) -> SchedulerOutput:
         """One step. `fail`: requests whose rows, if scheduled, fail with poisoned blocks."""
         self.now += 1.0
-        self.view.begin_step()
+        self.view.refresh()
         output = self.scheduler.schedule()
         check_schedule(output, self.table, self.kv, self.budget)
         if self.on_scheduled is not None:
@@ -186,11 +193,11 @@ class MiniKernel:
         for request, reason, _message in self.table.take_pending_finishes():
             self._end(request, reason)
         self.table.take_started()
+        preempted = self.table.take_preempted()
         if output.num_rows:
             output.released_slots = self.table.take_released()
-            slots = output.slots
-            self.table.num_computed_tokens[slots] += output.num_scheduled_tokens
-            self.view.count_served(self.table.tenants[slots], output.num_scheduled_tokens)
+            output.preempted_request_ids = preempted
+            self.table.advance(output.slots, output.num_scheduled_tokens)
             self._forward(output)
             self._apply(output, {request.slot for request in fail})
         self.kv.check()
@@ -223,6 +230,7 @@ class MiniKernel:
             self.kv.free(request.slot, keep=keep)
         self.scheduler.on_request_finished(request, reason)
         self.table.end(request, reason, None)
+        self.table.leave(request)
         del self.requests[request.request_id]
         self.ended[request.request_id] = reason
         assert self.recorder.finished[request.request_id] == 1
@@ -232,7 +240,7 @@ class MiniKernel:
         self.kv.commit(ran)
         for row in output.rows():
             request = self.table.at(row.slot)
-            self.served[request.tenant] += row.num_scheduled_tokens
+            self.served[request.tenant] = self.table.tenant_ledger.served(request.tenant)
             if row.slot in failed:
                 self._end(request, FinishReason.ERROR, keep=False)
             elif row.samples:

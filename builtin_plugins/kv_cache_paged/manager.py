@@ -41,6 +41,8 @@ class PagedKVCacheManager(KVCacheManager):
         # Of each group and slot: the leading blocks of the table that are null.
         self._passed = [[0] * slots for _ in self._groups]
         self._capacity = np.zeros(slots, dtype=np.int32)
+        # Leading blocks that a slot took over from the cache, and so did not write.
+        self._hits = np.zeros(slots, dtype=np.int32)
         # Complete blocks of a slot that other requests may find already.
         self._published = np.zeros(slots, dtype=np.int32)
         self._stats = PrefixCacheStats()
@@ -135,17 +137,21 @@ class PagedKVCacheManager(KVCacheManager):
             self._publish(slot, blocks)
 
     def free(self, slot: int, *, keep: bool = True) -> None:
-        """Take back all blocks of a slot, last first over all groups."""
+        """Take back all blocks of a slot, last first over all groups. Without `keep` those that
+        the request wrote are forgotten, those that it only read stay cached."""
         tables = [tables[slot] for tables in self._tables]
-        for blocks in zip(*map(reversed, tables), strict=True):
-            for block in blocks:
-                if block != NULL_BLOCK:
-                    self._pool.release(block, keep=keep)
+        hits = int(self._hits[slot])
+        if not keep:
+            self._forget_passed(slot, hits)
+        for index in range(len(tables[0]) - 1, -1, -1):
+            for table in tables:
+                if table[index] != NULL_BLOCK:
+                    self._pool.release(table[index], keep=keep or index < hits)
         for group, table in enumerate(tables):
             table.clear()
             self._passed[group][slot] = 0
         self._capacity[slot] = 0
-        self._published[slot] = 0
+        self._hits[slot] = self._published[slot] = 0
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content. False, with nothing changed, while blocks are in use."""
@@ -223,6 +229,17 @@ class PagedKVCacheManager(KVCacheManager):
                 table[index] = NULL_BLOCK
             self._passed[group][slot] = max(passed, end)
 
+    def _forget_passed(self, slot: int, hits: int) -> None:
+        """Forget what a slot wrote and a window has passed. The table does not name these blocks
+        any more, so equal ones of other requests go too."""
+        published = int(self._published[slot])
+        for group, shape in enumerate(self._groups):
+            end = min(self._passed[group][slot], published)
+            if end > hits:
+                hashes = self.context.requests.at(slot).block_hashes
+                for index in range(hits, end):
+                    self._pool.forget_key(hashes[index] + shape.key_suffix)
+
     def _take_over(self, slot: int, cached: CachedPrefix) -> None:
         """Start the tables of a slot with a prefix. All hits are touched before any block is
         taken, so that none of them can be evicted for it."""
@@ -234,7 +251,7 @@ class PagedKVCacheManager(KVCacheManager):
                     self._pool.touch(block)
             self._tables[group][slot] = list(blocks)
             self._passed[group][slot] = blocks.count(NULL_BLOCK)
-        self._published[slot] = cached.num_tokens // self._block_size
+        self._hits[slot] = self._published[slot] = cached.num_tokens // self._block_size
 
     def _publish(self, slot: int, num_complete: int) -> None:
         hashes = self.context.requests.at(slot).block_hashes

@@ -17,8 +17,11 @@ class BlockPool:
     """Blocks 1 to num_blocks - 1 with reference counts, and an index from key to block.
 
     A block is in use (references > 0), or unused with a key (cached: the eviction policy holds
-    it), or unused without one (the free list holds it). Every operation is O(1) in the number
-    of blocks, but `forget_all` and `verify`. Core process, main thread.
+    it), or unused without one (the free list holds it). Several blocks may have one key: block
+    tables are append-only, so requests that computed the same content at the same time, or did
+    not look it up, each keep theirs. Only one of them stays when they are unused. Every operation
+    takes the same time whatever the number of blocks and of equal ones, but `forget_all`,
+    `forget_key` and `verify`. Core process, main thread.
     """
 
     def __init__(self, num_blocks: int, eviction: EvictionPolicy) -> None:
@@ -27,9 +30,9 @@ class BlockPool:
         # The last one is given out first, so that the blocks just released are reused.
         self._free = list(range(num_blocks - 1, NULL_BLOCK, -1))
         self._eviction = eviction
-        # Content may be there more than once: block tables are append-only, so two requests
-        # that computed the same block at the same time both keep theirs.
-        self._by_key: dict[bytes, list[int]] = {}
+        self._by_key: dict[bytes, int] = {}
+        # Of keys that several blocks have: those that `find` does not return.
+        self._duplicates: dict[bytes, dict[int, None]] = {}
         self.num_evictions = 0
         """Cached blocks given to other content, since start."""
 
@@ -48,9 +51,9 @@ class BlockPool:
         return self._references[block]
 
     def find(self, key: bytes) -> int | None:
-        """A block that holds the content of `key`, the oldest of several; None if none does."""
-        blocks = self._by_key.get(key)
-        return blocks[0] if blocks else None
+        """A block that holds the content of `key`, the same one until it is forgotten; None if
+        none does."""
+        return self._by_key.get(key)
 
     def take(self) -> int:
         """Give out a block with one reference: one that holds nothing, else the one that the
@@ -82,22 +85,35 @@ class BlockPool:
         if self._keys[block] is not None:
             raise InternalError(f"block {block} is cached already; its key can not change")
         self._keys[block] = key
-        self._by_key.setdefault(key, []).append(block)
+        if self._by_key.setdefault(key, block) != block:
+            self._duplicates.setdefault(key, {})[block] = None
 
     def release(self, block: int, *, keep: bool = True) -> None:
-        """Drop a reference. With the last one the block stays cached if it has a key and
-        `keep` is true, else its content is forgotten."""
+        """Drop a reference. With the last one the block stays cached if it alone has its key.
+        Without `keep` its content is forgotten: `find` does not return it any more, also while
+        others still refer to it."""
         left = self._references[block] - 1
         if left < 0:
             raise InternalError(f"block {block} was released more often than it was taken")
         self._references[block] = left
+        if not keep:
+            self._forget(block)
         if left:
             return
-        if keep and self._keys[block] is not None:
+        key = self._keys[block]
+        if key is not None and key not in self._duplicates:
             self._eviction.add(block)
         else:
             self._forget(block)
             self._free.append(block)
+
+    def forget_key(self, key: bytes) -> None:
+        """Forget every block with a key. O(blocks with it)."""
+        while (block := self._by_key.get(key)) is not None:
+            self._forget(block)
+            if self._references[block] == 0:
+                self._eviction.remove(block)
+                self._free.append(block)
 
     def forget_all(self) -> None:
         """Forget all cached content. No block may be in use. O(cached blocks)."""
@@ -121,7 +137,7 @@ class BlockPool:
                     f"block {block} has {found} references, but {wanted} block tables name it"
                 )
             key = self._keys[block]
-            if key is not None and block not in self._by_key.get(key, ()):
+            if key is not None and not self._is_indexed(block, key):
                 raise InternalError(f"block {block} has a key under which it can not be found")
             cached += found == 0 and key is not None
         if cached != len(self._eviction):
@@ -130,7 +146,7 @@ class BlockPool:
                 f"{len(self._eviction)}"
             )
         keyed = sum(key is not None for key in self._keys)
-        indexed = sum(map(len, self._by_key.values()))
+        indexed = len(self._by_key) + sum(map(len, self._duplicates.values()))
         if keyed != indexed:
             raise InternalError(f"{keyed} blocks have a key, but the index names {indexed}")
         self._verify_free_list(cached)
@@ -155,13 +171,21 @@ class BlockPool:
             and self._keys[block] is not None
         )
 
+    def _is_indexed(self, block: int, key: bytes) -> bool:
+        return self._by_key.get(key) == block or block in self._duplicates.get(key, ())
+
     def _forget(self, block: int) -> None:
         key = self._keys[block]
         if key is None:
             return
         self._keys[block] = None
-        blocks = self._by_key[key]
-        if len(blocks) == 1:
+        others = self._duplicates.get(key)
+        if others is None:
             del self._by_key[key]
+            return
+        if self._by_key[key] == block:
+            self._by_key[key] = others.popitem()[0]
         else:
-            blocks.remove(block)
+            del others[block]
+        if not others:
+            del self._duplicates[key]

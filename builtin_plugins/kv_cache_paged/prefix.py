@@ -20,7 +20,7 @@ def longest_prefix(
     the window reaches back to. Each group is asked for its longest prefix within what the
     others accept, until all agree; the length only shrinks, so this ends. No side effects.
     """
-    length = min(limit, len(hashes))
+    length = max(0, min(limit, len(hashes)))
     for group in groups:
         if group.window is None:
             length = _group_prefix(pool, group, hashes, length)

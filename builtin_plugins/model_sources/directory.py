@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from builtin_plugins.model_sources.info import read_model_info
+from builtin_plugins.model_sources.local_path import local_path
 from builtin_plugins.model_sources.tokenizer_path import tokenizer_path
 from hookspecs.contracts.model import ModelSource, ModelSourceContext, ResolvedModel
 from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
@@ -29,7 +30,7 @@ class DirectorySource(ModelSource):
     def resolve(self, name: str, revision: str | None) -> ResolvedModel:
         """Reads JSON files only. Raises ModelNotFoundError or UnsupportedModelError."""
         refuse_revision(name, revision)
-        directory = Path(name).expanduser().resolve()
+        directory = local_path("model", name)
         if directory.is_file():
             raise ModelNotFoundError(
                 f"model {name!r} is a file, not a directory. Allowed are a directory with "
@@ -92,8 +93,8 @@ def _check_weights(directory: Path) -> None:
 
 def _check_shards(directory: Path, index: Path) -> None:
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        names = {*map(str, json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnsupportedModelError(
             f"{str(index)!r} is not a valid index of weight files ({error!r}). "
             "Download the model again."

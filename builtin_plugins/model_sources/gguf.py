@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from builtin_plugins.model_sources.directory import describe, refuse_revision
 from builtin_plugins.model_sources.gguf_cache import cache_directory, file_digest
+from builtin_plugins.model_sources.local_path import local_path
 from hookspecs.contracts.model import ModelSource, ResolvedModel
 from hookspecs.errors import ModelNotFoundError
 
@@ -34,7 +35,7 @@ class GgufSource(ModelSource):
         cache that can not be written, UnsupportedModelError for a file that can not be converted.
         """
         refuse_revision(name, revision)
-        path = Path(name).expanduser().resolve()
+        path = local_path("model", name)
         if not path.is_file():
             state = "a directory" if path.is_dir() else "missing"
             raise ModelNotFoundError(

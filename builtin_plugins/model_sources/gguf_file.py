@@ -26,6 +26,13 @@ class _Reader(GGUFReader):  # type: ignore[misc]  # checked without the package'
     def data(self, value: npt.NDArray[Any]) -> None:
         self._plain = np.asarray(value)
 
+    def _get(self, offset: Any, dtype: Any, count: Any = 1, *order: Any, **more: Any) -> Any:
+        """Refuses what lies beyond the end, which the base class gives as an empty array: the
+        lengths in a damaged file would make it read nothing, 2**60 times."""
+        if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
+            raise ValueError("it ends before the content that it announces")
+        return super()._get(offset, dtype, count, *order, **more)
+
 
 class GgufFile:
     """An open GGUF file: `tensors` by name, metadata by key.
@@ -37,7 +44,14 @@ class GgufFile:
         self.path = path
         try:
             reader = _Reader(path)
-        except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
+        except (
+            ValueError,
+            IndexError,
+            KeyError,
+            OverflowError,
+            MemoryError,
+            RecursionError,
+        ) as error:
             raise UnsupportedModelError(
                 f"{str(path)!r} is not a readable GGUF file ({error}). It may be incomplete, "
                 "damaged or of another format; download it again."

@@ -17,6 +17,8 @@ _RANDOM_DEFAULTS = ("temperature", "top_p", "top_k", "min_p")
 _OTHER_DEFAULTS = ("repetition_penalty", "max_new_tokens")
 _RENAMED = {"max_new_tokens": "max_tokens"}
 
+_MOST = 2**31 - 1
+"""Token ids and positions are int32."""
 _OMITTED: Mapping[str, Mapping[str, int]] = {
     # Published Gemma 3 configurations leave out what equals the default of their class.
     "gemma3_text": {"vocab_size": 262208, "max_position_embeddings": 131072},
@@ -72,7 +74,7 @@ def read_model_info(directory: Path, *, trust_remote_code: bool) -> ModelInfo:
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnsupportedModelError(
             f"{str(path)!r} is not valid JSON ({error}). The file is damaged or incomplete; "
             "download the model again."
@@ -102,10 +104,11 @@ def _positive(config: Mapping[str, Any], keys: tuple[str, ...], path: Path) -> i
             value = source.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not (whole and 0 < value <= _MOST):
                 raise UnsupportedModelError(
-                    f"{str(path)!r} has {key} = {value!r}; it must be a whole number above 0. "
-                    "Correct the file or download the model again."
+                    f"{str(path)!r} has {key} = {value!r}; it must be a whole number from 1 to "
+                    f"{_MOST}. Correct the file or download the model again."
                 )
             return value
     raise UnsupportedModelError(

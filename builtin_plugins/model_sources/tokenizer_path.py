@@ -9,6 +9,7 @@ from builtin_plugins.model_sources.hub_download import (
     download,
     is_hub_name,
 )
+from builtin_plugins.model_sources.local_path import local_path
 from hookspecs.contracts.model import ModelSourceContext
 from hookspecs.errors import ModelNotFoundError
 
@@ -28,9 +29,9 @@ def tokenizer_path(
         return str(directory) if has_tokenizer else None
     if override == "none":
         return None
-    local = Path(override).expanduser()
+    local = local_path("model.tokenizer", override)
     if local.is_dir():
-        return str(local.resolve())
+        return str(local)
     if is_hub_name(override):
         return str(download(override, None, TOKENIZER_PATTERNS, context.progress))
     raise ModelNotFoundError(

@@ -40,7 +40,8 @@ class FairSharePolicy(SchedulingPolicy):
     """Orders by the virtual token counter of the tenant.
 
     A tenant's waiting requests are charged in advance, each with the tokens of those before
-    it: so one step that starts several requests spreads them over tenants too. Keys are
+    it: so one step that starts several requests spreads them over tenants too. Tokens are paid
+    for once: what a preempted request computes again is not charged a second time. Keys are
     computed once a step (a new `view.now`) for all waiting requests, O(n log n).
     """
 
@@ -103,7 +104,9 @@ class FairSharePolicy(SchedulingPolicy):
 
     def _queue(self, request: RequestView, tenant: _Tenant) -> float:
         key = self._keys[request.request_id] = tenant.tail
-        tenant.tail += request.num_tokens / self._weight(request.tenant)
+        # One that has an output was preempted, and has computed all of its tokens but the last.
+        unpaid = 1 if request.num_output_tokens else request.num_tokens
+        tenant.tail += unpaid / self._weight(request.tenant)
         return key
 
     def _join(self, name: str, view: SchedulerView) -> _Tenant:

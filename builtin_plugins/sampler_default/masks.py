@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
+from builtin_plugins.sampler_default.bad_words import BadWords
 from hookspecs.types.columns import Float32Column, Int64Column
 from hookspecs.types.step import NewRequest
 
@@ -26,11 +27,8 @@ class TokenRules(msgspec.Struct, kw_only=True):
     """The only tokens, or None for all."""
     banned: Int64Column
     """Bad words of one token."""
-    endings: dict[int, list[tuple[tuple[int, ...], int]]]
-    """Longer bad words: the last but one token to (all but the last, the last)."""
-    tail: list[int]
-    """The last output tokens, as many as the longest of `endings` needs."""
-    tail_length: int
+    longer: BadWords | None
+    """Those of several."""
     min_tokens: int
     ends: Int64Column
     """Masked while fewer than min_tokens tokens were produced."""
@@ -39,26 +37,20 @@ class TokenRules(msgspec.Struct, kw_only=True):
 
     def accept(self, token: int) -> None:
         """The next output token was chosen."""
-        if self.tail_length:
-            self.tail.append(token)
-            del self.tail[: -self.tail_length]
+        if self.longer is not None:
+            self.longer.accept(token)
 
     def spent(self, num_output_tokens: int) -> bool:
         """Whether no rule will ever apply again: there was only min_tokens."""
-        lasting = self.allowed is not None or self.endings or len(self.banned) + len(self.bias_ids)
+        lasting = self.allowed is not None or self.longer is not None
+        lasting = lasting or len(self.banned) + len(self.bias_ids) > 0
         return not lasting and num_output_tokens >= self.min_tokens
 
     def masked(self, num_output_tokens: int) -> Int64Column:
         """The ids masked by bad words and min_tokens; may repeat."""
         parts = [self.banned]
-        if self.tail:
-            completed = [
-                last
-                for prefix, last in self.endings.get(self.tail[-1], ())
-                if tuple(self.tail[-len(prefix) :]) == prefix
-            ]
-            if completed:
-                parts.append(np.array(completed, dtype=np.int64))
+        if self.longer is not None:
+            parts.append(self.longer.completing())
         if num_output_tokens < self.min_tokens:
             parts.append(self.ends)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -67,7 +59,7 @@ class TokenRules(msgspec.Struct, kw_only=True):
         """The parameters that mask tokens now, for an error message."""
         active = {
             "allowed_token_ids": self.allowed is not None,
-            "bad_words": bool(len(self.banned) or self.endings),
+            "bad_words": self.longer is not None or len(self.banned) > 0,
             "min_tokens": num_output_tokens < self.min_tokens,
         }
         return ", ".join(name for name, masks in active.items() if masks)
@@ -77,15 +69,11 @@ def build_rules(request: NewRequest, vocab_size: int) -> TokenRules | None:
     """The rules of a request with its outputs so far; None if it has none."""
     params = request.sampling_params
     outputs = request.token_ids[request.num_prompt_tokens :]
-    words = [tuple(word) for word in params.bad_words_token_ids or () if word]
+    words = [word for word in params.bad_words_token_ids or () if word]
     waits = params.min_tokens > len(outputs)
     if not (params.allowed_token_ids is not None or words or waits or params.logit_bias):
         return None
-    endings: dict[int, list[tuple[tuple[int, ...], int]]] = {}
-    for word in words:
-        if len(word) > 1 and 0 <= word[-1] < vocab_size:
-            endings.setdefault(word[-2], []).append((word[:-1], word[-1]))
-    tail_length = max((len(p) for group in endings.values() for p, _ in group), default=0)
+    longer = [word for word in words if len(word) > 1 and _within(word, vocab_size)]
     ends = [*(params.stop_token_ids or ())]
     if request.eos_token_id is not None:
         ends.append(request.eos_token_id)
@@ -94,9 +82,7 @@ def build_rules(request: NewRequest, vocab_size: int) -> TokenRules | None:
     return TokenRules(
         allowed=None if allowed is None else _ids(allowed, vocab_size),
         banned=_ids((word[0] for word in words if len(word) == 1), vocab_size),
-        endings=endings,
-        tail=outputs[-tail_length:] if tail_length else [],
-        tail_length=tail_length,
+        longer=BadWords(longer, outputs) if longer else None,
         min_tokens=params.min_tokens,
         ends=_ids(ends, vocab_size) if waits else _NO_IDS,
         bias_ids=_ids(bias, vocab_size),
@@ -133,6 +119,10 @@ def _pairs(
     at = np.repeat(rows, [len(i) for i in ids])
     flat = np.concatenate(ids)
     return torch.as_tensor(at, device=device), torch.as_tensor(flat, device=device)
+
+
+def _within(ids: Sequence[int], vocab_size: int) -> bool:
+    return min(ids) >= 0 and max(ids) < vocab_size
 
 
 def _ids(ids: Iterable[int], vocab_size: int) -> Int64Column:

@@ -14,6 +14,11 @@ from hookspecs.types.request import FinishReason, RequestStatus
 
 __all__ = ["AdmissionPass"]
 
+_FROM_FRONT = 64
+"""Requests that a step passes over from the front of the queue."""
+_IN_TURN = 192
+"""Requests that it passes over besides, in turn through the whole queue."""
+
 
 class _Outcome(Enum):
     STARTED = auto()
@@ -24,6 +29,11 @@ class _Outcome(Enum):
 
 class AdmissionPass:
     """Starts waiting requests, first in order first, until one finds no room.
+
+    What one step costs does not grow with the number of requests that policies hold back: it
+    passes over at most 64 from the front of the queue, then at most 192 that have not had their
+    turn. So the order counts among the first at every step, and whoever waits behind them is
+    considered after at most n / 192 steps, unless one before it finds no room.
 
     A request starts when all its tokens fit into free blocks that no half-computed prompt
     still needs, even if the first chunk is smaller: two prompts that each hold half of the
@@ -43,36 +53,53 @@ class AdmissionPass:
         waiting, policies = self._queues.waiting, self._queues.policies
         if policies.dynamic_order:
             waiting.rekey(policies.key)
-        passed_over = []
-        while (entry := waiting.pop()) is not None:
-            outcome = self._consider(entry)
-            if outcome in (_Outcome.PASSED_OVER, _Outcome.NO_ROOM):
-                passed_over.append(entry)
-            if outcome is _Outcome.NO_ROOM:
-                break
-        for entry in passed_over:
-            waiting.push(entry)
+        waiting.begin_pass()
+        for take, most in ((waiting.first, _FROM_FRONT), (waiting.next_in_turn, _IN_TURN)):
+            passed_over = 0
+            while passed_over < most:
+                entry = take()
+                outcome = _Outcome.NO_ROOM if entry is None else self._consider(entry)
+                if entry is None or outcome is _Outcome.NO_ROOM:
+                    waiting.end_round()
+                    return
+                if outcome is _Outcome.PASSED_OVER:
+                    waiting.pass_over(entry)
+                    passed_over += 1
 
     def _consider(self, entry: WaitingRequest) -> _Outcome:
         request = entry.request
         if request.request_id in self._plan.preempted:
             # Pushed out in this step: what is left is not for those behind it either.
             return _Outcome.NO_ROOM
-        cached = self._find_room(request)
-        victims = [] if cached is not None else self._pushable(entry)
-        if cached is None and not victims:
-            return _Outcome.NO_ROOM if len(self._queues.running) else self._refuse(request)
-        if not self._queues.policies.admit(request):
-            return _Outcome.PASSED_OVER
-        for victim in victims:
-            self._push_out(victim)
+        admits = self._queues.policies.admit
+        if self._fits_without_hits(request):
+            # A search of the cache that a request held back would not use is saved.
+            if not admits(request):
+                return _Outcome.PASSED_OVER
             cached = self._find_room(request)
-            if cached is not None:
-                break
+        else:
+            cached = self._find_room(request)
+            victims = [] if cached is not None else self._pushable(entry)
+            if cached is None and not victims:
+                return _Outcome.NO_ROOM if len(self._queues.running) else self._refuse(request)
+            if not admits(request):
+                return _Outcome.PASSED_OVER
+            for victim in victims:
+                self._push_out(victim)
+                cached = self._find_room(request)
+                if cached is not None:
+                    break
         if cached is None:
-            return _Outcome.NO_ROOM
+            return _Outcome.NO_ROOM if len(self._queues.running) else self._refuse(request)
         self._start(entry, cached)
         return _Outcome.STARTED
+
+    def _fits_without_hits(self, request: RequestView) -> bool:
+        """Whether there is room whatever the cache holds of the request."""
+        kv = self._queues.kv
+        if self._plan.budget <= 0 or not self._queues.table.num_free_slots:
+            return False
+        return kv.blocks_for(request.num_tokens) + self._count_owed() <= kv.num_free_blocks
 
     def _find_room(self, request: RequestView) -> CachedPrefix | None:
         """The cached prefix with which the request can start now; None: there is no room."""
@@ -143,7 +170,7 @@ class AdmissionPass:
             blocks += queues.kv.blocks_for(int(queues.kv.capacity[running.slot]))
             needed -= self._blocks_to_come(running.slot)
             slots += 1
-            budget += int(plan.scheduled[plan.rows.index(running)])
+            budget += int(plan.scheduled[plan.row_of(running)])
             if blocks >= needed and slots > 0 and budget > 0:
                 return victims
         return []
@@ -154,8 +181,8 @@ class AdmissionPass:
         return request.request_id not in self._started and not self._queues.is_ending(request)
 
     def _push_out(self, victim: RunningRequest) -> None:
-        self._plan.take_back(self._plan.rows.index(victim))
-        self._plan.preempted[victim.request.request_id] = None
+        self._plan.take_back(self._plan.row_of(victim))
+        self._plan.preempted.add(victim.request.request_id)
         self._owed = None
         self._queues.preempt(victim)
 

@@ -48,8 +48,8 @@ def _grow(queues: Queues, plan: StepPlan, row: int) -> None:
                 "else running; raise cache.num_blocks or lower model.max_model_len",
             )
             return
-        plan.take_back(plan.rows.index(victim))
-        plan.preempted[victim.request.request_id] = None
+        plan.take_back(plan.row_of(victim))
+        plan.preempted.add(victim.request.request_id)
         queues.preempt(victim)
         if victim is entry:
             return

@@ -27,8 +27,9 @@ class StepPlan:
         self.scheduled: Int32Column = self.num_tokens - self.computed
         self.budget = 0
         """Tokens that the step may still take."""
-        self.preempted: dict[str, None] = {}
-        """Ids of requests preempted by this step, in order."""
+        self.preempted: set[str] = set()
+        """Ids of requests preempted by this step."""
+        self._row_of: dict[RunningRequest, int] = {}
         self._new_blocks: dict[int, tuple[list[int], ...]] = {}
         self._started: list[NewRequest] = []
         self._started_tokens: list[int] = []
@@ -52,6 +53,12 @@ class StepPlan:
         """Rows whose tokens do not fit into the blocks they hold, in order."""
         ends = self.computed + self.scheduled
         return np.flatnonzero((ends > capacity[self.slots]) & (self.scheduled > 0)).tolist()
+
+    def row_of(self, entry: RunningRequest) -> int:
+        """The row of a request that ran before."""
+        if not self._row_of:  # most steps ask for none
+            self._row_of = {entry: row for row, entry in enumerate(self.rows)}
+        return self._row_of[entry]
 
     def end_of(self, row: int) -> int:
         """Tokens of a row that are computed after this step."""
@@ -96,7 +103,6 @@ class StepPlan:
             total_num_scheduled_tokens=int(scheduled.sum()),
             new_requests=self._started,
             new_blocks=self._block_columns(),
-            preempted_request_ids=list(self.preempted),
         )
 
     def _block_columns(self) -> tuple[BlockColumns, ...]:

@@ -35,9 +35,10 @@ class Queues:
         self.waiting.push(WaitingRequest(self.policies.key(request), request))
 
     def start(self, entry: WaitingRequest, cached: CachedPrefix, num_tokens: int) -> NewRequest:
-        """Give a request a slot and blocks for its first `num_tokens` tokens. It was taken
-        out of the waiting queue, and `can_allocate` said that the blocks are there."""
+        """Give a waiting request a slot and blocks for its first `num_tokens` tokens;
+        `can_allocate` said that these are there."""
         request = entry.request
+        self.waiting.discard(request.request_id)
         slot = self.table.start(request, cached.num_tokens)
         blocks = self.kv.allocate(request, num_tokens, cached)
         if blocks is None:

@@ -45,13 +45,15 @@ class InputBatch:
         slot, count = request.slot, len(request.token_ids)
         self.token_ids[slot, :count] = request.token_ids if runs else 0
         self.num_tokens[slot] = count
-        self.num_prompt_tokens[slot] = request.num_prompt_tokens
+        num_prompt_tokens = request.num_prompt_tokens
+        self.num_prompt_tokens[slot] = num_prompt_tokens
         for group, blocks in enumerate(request.block_ids):
             self.block_tables[group][slot, : len(blocks)] = blocks
             self.num_blocks[group, slot] = len(blocks)
         if not runs:
             return
-        if request.sampling_params.prompt_logprobs is not None:
+        # One that resumes after its first output has given those of its prompt.
+        if request.sampling_params.prompt_logprobs is not None and count == num_prompt_tokens:
             self.prompt_logprobs[slot] = request.sampling_params.prompt_logprobs
         if request.prompt_embeds is not None:
             self.prompt_embeds[slot] = torch.as_tensor(request.prompt_embeds)

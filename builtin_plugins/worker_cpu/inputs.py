@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -66,10 +69,31 @@ def attention_metadata(inputs: StepInputs, batch: InputBatch, group: int) -> Att
         max_query_len=int(np.diff(inputs.query_start).max()),
         max_seq_len=int(inputs.seq_lens.max()),
         block_tables=torch.from_numpy(tables),
-        block_lists=[
-            row[:count] for row, count in zip(tables.tolist(), needed.tolist(), strict=True)
-        ],
+        block_lists=_BlockLists(tables, needed),
         slot_mapping=torch.from_numpy(blocks * np.int64(size) + inputs.positions % size),
         seq_lens_tensor=torch.from_numpy(inputs.seq_lens),
         query_start_tensor=torch.from_numpy(inputs.query_start),
     )
+
+
+class _BlockLists(Sequence[list[int]]):
+    """Block tables as lists, made when they are first read: most backends have no use for them."""
+
+    def __init__(self, tables: Int64Array, counts: Int64Array) -> None:
+        self._tables = tables
+        self._counts = counts
+
+    @cached_property
+    def _lists(self) -> list[list[int]]:
+        counts = self._counts.tolist()
+        return [row[:count] for row, count in zip(self._tables.tolist(), counts, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @overload
+    def __getitem__(self, index: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[list[int]]: ...
+    def __getitem__(self, index: int | slice) -> list[int] | list[list[int]]:
+        return self._lists[index]

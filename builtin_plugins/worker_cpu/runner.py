@@ -151,7 +151,8 @@ class CpuModelRunner(ModelRunner):
             except RequestError as error:
                 reason = str(error)
         if reason is not None:
-            self._failures[request.slot] = RowFailure(message=reason)
+            # Not poisoned: nothing is computed for it that others could take for its tokens.
+            self._failures[request.slot] = RowFailure(message=reason, poisoned=False)
         self._batch.add(request, runs=reason is None)
 
     def _embeds(self, inputs: StepInputs) -> torch.Tensor | None:

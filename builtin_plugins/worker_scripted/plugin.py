@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions
+from builtin_plugins.worker_scripted.request import ScriptedRequest
 from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
 
 __all__ = ["WorkerScriptedPlugin", "plugin"]
@@ -30,6 +31,7 @@ class WorkerScriptedPlugin(EngineHooks):
             f"{_PACKAGE}.worker:ScriptedWorker",
             options=ScriptedOptions,
             capabilities=CAPABILITIES,
+            request_options=ScriptedRequest,
             description="Emits scripted tokens or logits; verifies block tables and positions.",
         )
 

@@ -10,7 +10,7 @@ from builtin_plugins.worker_scripted.batch import ScriptedBatch
 from builtin_plugins.worker_scripted.options import ScriptedOptions
 from builtin_plugins.worker_scripted.rule import next_tokens
 from builtin_plugins.worker_scripted.sampler_rows import SamplerRows, plain_greedy
-from builtin_plugins.worker_scripted.script import ScriptedRequest, parse_script
+from builtin_plugins.worker_scripted.script import Script, parse_script
 from builtin_plugins.worker_scripted.verify import StepVerifier
 from hookspecs.contracts.logits import Sampler
 from hookspecs.contracts.worker import ModelRunner
@@ -48,7 +48,7 @@ class ScriptedRunner(ModelRunner):
         self._batch = batch
         self._verifier = verifier
         self._sampled = SamplerRows(create_sampler, options.vocab_size)
-        self._scripts: dict[int, ScriptedRequest] = {}
+        self._scripts: dict[int, Script] = {}
         self._failed: dict[int, RowFailure] = {}
         """Slots whose request has failed, until they are released."""
         self._special = np.zeros(len(batch.num_tokens), dtype=np.bool_)
@@ -107,11 +107,13 @@ class ScriptedRunner(ModelRunner):
             script = parse_script(params, self._vocab_size)
             if script is not None:
                 self._scripts[slot] = script
-            if not plain_greedy(params) or (script is not None and script.logits is not None):
+            if not plain_greedy(params) or (script is not None and script.has_logits):
                 self._sampled.add(request)
         except RequestError as error:
             self._failed[slot] = RowFailure(str(error), plugin=_PLUGIN, poisoned=False)
-        if params.prompt_logprobs is not None:
+        # One that resumes after its first output has given those of its prompt.
+        resumed = len(request.token_ids) > request.num_prompt_tokens
+        if params.prompt_logprobs is not None and not resumed:
             self._prompt_logprobs[slot] = params.prompt_logprobs
         self._special[slot] = any(
             slot in slots for slots in (self._scripts, self._sampled.slots, self._failed)

@@ -36,6 +36,8 @@ class ScriptedSource(ModelSource):
             directory = name.removeprefix(_PREFIX)
         if directory == "none":
             directory = None
+        if directory is not None:
+            directory = str(Path(directory).expanduser())
         if directory is not None and not Path(directory).is_dir():
             raise ModelNotFoundError(
                 f"model {name!r}: the tokenizer {directory!r} is no existing directory. Give a "

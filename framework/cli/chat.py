@@ -9,8 +9,8 @@ from typing import Final
 
 from framework.cli.command import Command, Handle, Session
 from framework.cli.engine import add_model_argument, open_engine
-from framework.cli.interrupt import deferred_interrupt
 from framework.cli.sampling_flags import add_sampling_flags, sampling_params
+from framework.frontend.interrupt import deferred_interrupt
 from hookspecs.errors import RequestError
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import SamplingParams

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from hookspecs.types.outputs import EngineCoreOutputs
-from hookspecs.types.request import EngineCoreRequest
+from hookspecs.types.request import EngineCoreRequest, FinishReason
 
 __all__ = ["EngineCoreClient", "EngineInfo"]
 
@@ -46,8 +46,11 @@ class EngineCoreClient(ABC):
         """Hand over a validated request; its handle has never been used before."""
 
     @abstractmethod
-    def abort_requests(self, handles: Sequence[int]) -> None:
-        """Give requests up. Handles that have finished already, or are unknown, are ignored."""
+    def abort_requests(
+        self, handles: Sequence[int], reason: FinishReason = FinishReason.ABORT
+    ) -> None:
+        """End requests for a reason that the front end knows. Handles that have finished
+        already, or are unknown, are ignored."""
 
     @abstractmethod
     def get_outputs(self) -> EngineCoreOutputs:

@@ -14,7 +14,7 @@ import numpy as np
 from framework.client.base import EngineCoreClient, EngineInfo
 from framework.core.engine import EngineCore
 from hookspecs.types.outputs import EngineCoreOutputs
-from hookspecs.types.request import EngineCoreRequest
+from hookspecs.types.request import EngineCoreRequest, FinishReason
 
 __all__ = ["InProcessClient"]
 
@@ -40,8 +40,10 @@ class InProcessClient(EngineCoreClient):
     def add_request(self, request: EngineCoreRequest) -> None:
         self._core.add_request(request)
 
-    def abort_requests(self, handles: Sequence[int]) -> None:
-        self._core.abort_requests(handles)
+    def abort_requests(
+        self, handles: Sequence[int], reason: FinishReason = FinishReason.ABORT
+    ) -> None:
+        self._core.abort_requests(handles, reason=reason)
 
     def get_outputs(self) -> EngineCoreOutputs:
         outputs = self._core.step().get(0)

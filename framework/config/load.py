@@ -125,11 +125,20 @@ def _split_file(argv: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _one_file(*paths: str | os.PathLike[str] | None) -> Path | None:
-    found = {Path(path).expanduser() for path in paths if path is not None}
+    found = {_expanded(path) for path in paths if path is not None}
     if len(found) > 1:
         named = ", ".join(sorted(map(str, found)))
         raise ConfigError(f"Several configuration files are given: {named}. Give one.")
     return found.pop() if found else None
+
+
+def _expanded(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # ~NAME of a user that is not there
+        raise ConfigError(
+            f"The configuration file {os.fspath(path)!r} is not usable: {error}"
+        ) from error
 
 
 def _resolve(readings: Iterable[Reading]) -> ResolvedConfig:
@@ -140,7 +149,9 @@ def _resolve(readings: Iterable[Reading]) -> ResolvedConfig:
     for reading in readings:
         problems.extend(reading.problems)
         for setting in reading.settings:
-            if setting.name in KEYS and setting.name != OPTIONS:
+            if not _is_unicode(setting.value):
+                problem = f"{setting.place}: {setting.name} has text that is not valid Unicode."
+            elif setting.name in KEYS and setting.name != OPTIONS:
                 problem = _put(setting, tree)
                 winners[setting.name] = setting
             else:
@@ -156,6 +167,18 @@ def _resolve(readings: Iterable[Reading]) -> ResolvedConfig:
     origins |= {name: setting.origin for name, setting in winners.items()}
     origins |= options.origins or {OPTIONS: "default"}
     return ResolvedConfig(config=msgspec.convert(tree, EngineConfig), origins=origins)
+
+
+def _is_unicode(value: Any) -> bool:
+    """False for text with lone surrogates: bytes of the environment or of an argument that are
+    no UTF-8. It could be neither shown nor sent to another process."""
+    try:
+        msgspec.msgpack.encode(value)
+    except UnicodeEncodeError:
+        return False
+    except Exception:  # not data: said where its type is checked
+        return True
+    return True
 
 
 def _put(setting: Setting, tree: dict[str, dict[str, Any]]) -> str | None:

@@ -34,6 +34,8 @@ LEVEL: Final = "__"
 """Between the levels of a key in the environment; one underscore is part of a name."""
 DEBUG_VARIABLE: Final = "FRAMEWORK_DEBUG"
 DEBUG_KEY: Final = "engine.debug"
+MAX_FILE_BYTES: Final = 16 << 20
+"""So that a device or a file of weights is not read to its end."""
 OPTIONS_PATH: Final = tuple(OPTIONS.split("."))
 
 
@@ -74,13 +76,17 @@ def environment_name(key: str) -> str:
 def read_file(path: Path) -> Reading:
     """A TOML file. Raises ConfigError when it can not be read or is not TOML."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
+        tree = tomllib.loads(data.decode())
     except FileNotFoundError:
         raise ConfigError(
             f"The configuration file {str(path)!r} does not exist. Give the path of a TOML file; "
             "a model is named with the setting model.name."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration file {str(path)!r} is not usable: {error}") from error
     return _read_tree(tree, f"file {path}")
 

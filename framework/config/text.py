@@ -18,6 +18,8 @@ NONE_IS_A_WORD: Final = frozenset({"model.tokenizer"})
 
 TRUE: Final = frozenset({"true", "1"})
 FALSE: Final = frozenset({"false", "0"})
+MAX_DIGITS: Final = 1000
+"""Far beyond every bound; Python converts no more than 4300."""
 INTEGER: Final = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 
 
@@ -37,7 +39,7 @@ def parse_text(text: str, key: Key) -> Any:
             word = text.casefold()
             return True if word in TRUE else False if word in FALSE else text
         case inspect.IntType():
-            return int(text) if INTEGER.fullmatch(text) else text
+            return int(text) if INTEGER.fullmatch(text) and len(text) <= MAX_DIGITS else text
         case inspect.FloatType():
             try:
                 return float(text)
@@ -55,7 +57,7 @@ def _parse_list(text: str) -> Any:
     if text.startswith("["):
         try:
             return msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return text
     return [item.strip() for item in text.split(",")] if text.strip() else []
 
@@ -67,11 +69,11 @@ def parse_any(text: str) -> Any:
     """
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     try:
         table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number of too many digits
         return text
     value = table["value"]
     plain = isinstance(value, bool | int | float | str | list | dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from framework.plugins.failure import describe
 from hookspecs.errors import FrameworkError, InternalError, PluginError, StepError
 
 __all__ = ["Attribution"]
@@ -36,7 +37,7 @@ class Attribution:
         if not isinstance(error, Exception):
             return InternalError(f"{phase} was interrupted by {type(error).__name__}")
         return StepError(
-            f"{phase}: plugin {plugin!r} raised {type(error).__name__}: {error}",
+            f"{phase}: plugin {plugin!r} raised {describe(error)}",
             plugin=plugin,
             hook=phase,
         )

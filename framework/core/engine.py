@@ -320,12 +320,14 @@ class EngineCore:
         """Stop the executor; safe to call twice."""
         if self.state is EngineState.STOPPED:
             return
-        if self.state is not EngineState.DEAD and self._calls.has_observers("on_engine_stopping"):
-            self._calls.on_engine_stopping(
-                EngineStopping(engine_index=self.parts.engine_index, reason=reason)
-            )
-        self.state = EngineState.STOPPED
-        self.parts.executor.shutdown()
+        orderly, self.state = self.state is not EngineState.DEAD, EngineState.STOPPED
+        try:
+            if orderly and self._calls.has_observers("on_engine_stopping"):
+                self._calls.on_engine_stopping(
+                    EngineStopping(engine_index=self.parts.engine_index, reason=reason)
+                )
+        finally:
+            self.parts.executor.shutdown()
 
     # Behind the step
 

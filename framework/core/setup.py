@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from framework.core.engine import EngineCore, EngineParts
@@ -20,6 +21,7 @@ from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
 from framework.plugins.construct import import_target
 from framework.plugins.discovery import Source
+from framework.plugins.failure import describe
 from framework.plugins.manager import PluginManager
 from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.attention import AttentionBackend
@@ -31,6 +33,7 @@ from hookspecs.contracts.policy import SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler
 from hookspecs.contracts.worker import Worker
 from hookspecs.errors import (
+    FrameworkError,
     MissingDependencyError,
     ModelNotFoundError,
     ProviderError,
@@ -115,15 +118,33 @@ def build_engine_core(
     workers: list[Worker] = []
     executor = _make_executor(plugins, model, worker_name, limit, report, workers)
     try:
-        executor.start()
-        kv_config = _plan_cache(plugins, executor, limit, report)
-        executor.initialize_kv_cache(kv_config)
+        with _starting(plugins):
+            executor.start()
+            kv_config = _plan_cache(plugins, executor, limit, report)
+            executor.initialize_kv_cache(kv_config)
         _announce_workers(plugins, workers)
         core = _build(plugins, model, executor, worker_name, limit, kv_config, report, engine_index)
     except BaseException:
         executor.shutdown()
         raise
     return core, worker_name, kv_config
+
+
+@contextmanager
+def _starting(plugins: PluginManager) -> Iterator[None]:
+    """What executor and worker raise at their start becomes ProviderError, as in `create`."""
+    try:
+        yield
+    except FrameworkError:
+        raise
+    except Exception as error:
+        name = plugins.plugin_of(error)
+        choice = f"executor {plugins.config.executor.name!r}"
+        raise ProviderError(
+            f"{choice} could not start: {f'plugin {name!r} raised ' if name else ''}"
+            f"{describe(error)}",
+            plugin=name or plugins.resolve("executor", plugins.config.executor.name).ref.name,
+        ) from error
 
 
 def _build(

@@ -19,6 +19,7 @@ from framework.plugins.registry import RegisteredProvider
 from framework.plugins.report import PluginState
 from hookspecs.config import EngineConfig
 from hookspecs.errors import PluginLoadError
+from hookspecs.info import Provider
 from hookspecs.kinds import PLUGIN_KINDS, PluginKind
 
 __all__ = ["builtin_plugins_page"]
@@ -80,6 +81,16 @@ def _entry(found: RegisteredProvider) -> list[str]:
             ],
         ),
         "" if options is None else _options(_options_key(found), options),
+        *_request_options(provider),
+    ]
+
+
+def _request_options(provider: Provider[Any]) -> list[str]:
+    if provider.request_options is None:
+        return []
+    return [
+        "Options of a single request, in `SamplingParams.extensions`:",
+        _options(f"extensions.{provider.name}", provider.request_options),
     ]
 
 

@@ -27,7 +27,10 @@ def shorten(value: object) -> str:
         return repr(cut) + (f"... ({len(value)} long)" if len(value) > MAX_SHOWN else "")
     if isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > 8:
         return f"a {type(value).__name__} of {len(value)} elements"
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # nested too deep, or an object's own __repr__
+        return f"a {type(value).__name__}"
     return shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + "..."
 
 

@@ -23,8 +23,9 @@ def engine_params(
 ) -> list[SamplingParams]:
     """Parameters of each of the n outputs, n being 1 in each. `params`: validated, unchanged.
 
+    Only the first has prompt_logprobs, for all: they recompute the prompt, which is the same.
     `end_tokens`: the model's, the primary one first; empty if they are ignored. With a seed,
-    the outputs have the seeds seed to seed + n - 1 (modulo 2**64), else they share one object.
+    the outputs have the seeds seed to seed + n - 1 (modulo 2**64).
     InvalidRequestError for what does not fit the prompt, the context or the cache.
     """
     stop_token_ids = list(dict.fromkeys([*(params.stop_token_ids or ()), *end_tokens[1:]]))
@@ -38,11 +39,14 @@ def engine_params(
         stop_token_ids=stop_token_ids or None,
         bad_words_token_ids=_bad_words(params, vocab_size, tokenizer) or None,
     )
+    other = msgspec.structs.replace(one, prompt_logprobs=None)
+    all_params = [one, *[other] * (params.n - 1)]
     if params.seed is None or params.n == 1:
-        return [one] * params.n
+        return all_params
     seeds = (params.seed + index for index in range(params.n))
     return [
-        msgspec.structs.replace(one, seed=seed if seed < 2**64 else seed - 2**64) for seed in seeds
+        msgspec.structs.replace(each, seed=seed if seed < 2**64 else seed - 2**64)
+        for each, seed in zip(all_params, seeds, strict=True)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,15 +17,17 @@ import msgspec
 from framework.client.base import EngineInfo
 from framework.frontend.chat import check_messages
 from framework.frontend.engine_params import engine_params
+from framework.frontend.extensions import convert_extensions
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.prompts import ParsedPrompt, Prompt, PromptParser
 from framework.frontend.tokenizer import Tokenizer
 from framework.frontend.validation import validate_metadata, validate_params
 from framework.plugins.calls import Calls
+from framework.plugins.failure import describe
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.model import ResolvedModel
 from hookspecs.contracts.worker import WorkerCapability
-from hookspecs.errors import ConfigError, InvalidRequestError
+from hookspecs.errors import ConfigError, InvalidRequestError, RequestFailedError
 from hookspecs.events import RequestReceived, RequestRejected
 from hookspecs.types.request import EngineCoreRequest
 from hookspecs.types.sampling import SamplingLimits, SamplingParams
@@ -44,18 +46,20 @@ class InputProcessor:
         engine_info: EngineInfo,
         *,
         calls: Calls,
+        request_options: Mapping[str, type[msgspec.Struct]] | None = None,
         limits: SamplingLimits | None = None,
         client_index: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """ConfigError if the model's recommended sampling parameters are not valid: that is
-        told at start, not to every request."""
+        """`request_options`: see PluginManager. ConfigError if the model's recommended sampling
+        parameters are not valid: that is told at start, not to every request."""
         self.config = config
         self.model = model
         self.tokenizer = tokenizer
         self.engine_info = engine_info
         self.limits = limits or SamplingLimits()
         self._calls = calls
+        self._request_options = request_options or {}
         self._client_index = client_index
         self._clock = clock
         self._handles = itertools.count()
@@ -87,7 +91,7 @@ class InputProcessor:
                 "the model has no tokenizer, so it has no chat template", param="messages"
             )
         text = self.tokenizer.render_chat(checked, add_generation_prompt=add_generation_prompt)
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        ids = self._parser.encode("messages", text, add_special_tokens=False)
         return {"prompt": text, "prompt_token_ids": ids}
 
     def process(
@@ -118,16 +122,18 @@ class InputProcessor:
             deadline=deadline,
             cache_salt=cache_salt,
             labels=labels,
+            trace_headers=trace_headers,
+            arrival_time=arrival_time,
         )
         if params is None:
             params = self._defaults
-        self._validate(params)
+        params = self._checked_copy(request_id, params)
         parsed = self._parser.parse(prompt)
         event = self._filtered(
             RequestReceived(
                 request_id=request_id,
                 prompt_token_ids=parsed.token_ids,
-                params=copy.deepcopy(params),
+                params=params,
                 tenant=tenant,
                 priority=priority,
                 labels=dict(labels or {}),
@@ -188,6 +194,22 @@ class InputProcessor:
                 value=params.prompt_logprobs,
             )
 
+    def _checked_copy(self, request_id: str, params: SamplingParams) -> SamplingParams:
+        """A copy that shares nothing, with the extensions as plugins get them."""
+        self._validate(params)
+        try:
+            extensions = convert_extensions(params.extensions, self._request_options)
+        except InvalidRequestError:
+            raise
+        except Exception as error:  # code of the plugin's struct
+            raise RequestFailedError(
+                f"checking the extensions failed: {describe(error)}",
+                request_id=request_id,
+            ) from error
+        copied = copy.deepcopy(msgspec.structs.replace(params, extensions={}))
+        copied.extensions = extensions
+        return copied
+
     def _recommended_params(self) -> SamplingParams:
         defaults = self.model.info.generation_defaults
         try:
@@ -207,7 +229,7 @@ class InputProcessor:
         adjusted = self._calls.adjust_request(event)
         if isinstance(adjusted, RequestRejected):
             raise InvalidRequestError(f"the request was rejected: {adjusted.reason}")
-        self._validate(adjusted.params)
+        params = self._checked_copy(event.request_id, adjusted.params)
         validate_metadata(
             adjusted.request_id,
             priority=adjusted.priority,
@@ -223,7 +245,7 @@ class InputProcessor:
                 param="prompt_embeds",
                 value=len(adjusted.prompt_token_ids),
             )
-        return adjusted
+        return msgspec.structs.replace(adjusted, params=params)
 
     def _with_id(self, template: EngineCoreRequest, params: SamplingParams) -> EngineCoreRequest:
         """An id of its own within the engine, so that a user's id can be used again at once."""

@@ -12,6 +12,7 @@ import msgspec
 
 from framework.frontend.batch_inputs import as_prompts, at_index, failed_output, for_each
 from framework.frontend.checks import invalid
+from framework.frontend.interrupt import interrupts_deferred
 from framework.frontend.llm_engine import LLMEngine
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.progress import BatchProgress
@@ -100,7 +101,9 @@ class LLM:
         labels: dict[str, str] | None = None,
     ) -> list[RequestOutput]:
         """`generate` for conversations: one list of messages, or a list of such lists."""
-        many = bool(messages) and isinstance(messages[0], list)
+        many = isinstance(messages, (list, tuple)) and any(
+            isinstance(each, list) for each in messages[:1]
+        )
         conversations: list[Any] = list(messages) if many else [messages]
         prompts: list[Prompt] = []
         for index, conversation in enumerate(conversations):
@@ -247,18 +250,21 @@ class LLM:
             raise
 
     def _submit(self, request: ProcessedRequest, inbox: Inbox) -> None:
-        self._inboxes[request.request_id] = inbox
-        self.engine.submit(request)
+        with interrupts_deferred():
+            self._inboxes[request.request_id] = inbox
+            self.engine.submit(request)
 
     def _step(self) -> None:
         """One step of the engine, for everyone: outputs wait in the inbox of their caller."""
-        for output in self.engine.step():
-            inbox = self._inboxes.get(output.request_id)
-            if inbox is not None:
-                inbox.append(output)
+        with interrupts_deferred():
+            for output in self.engine.step():
+                inbox = self._inboxes.get(output.request_id)
+                if inbox is not None:
+                    inbox.append(output)
 
     def _drop(self, request_ids: list[str]) -> None:
         """Abort what has not ended; nobody waits for it any more."""
-        self.engine.give_up(
-            [each for each in request_ids if self._inboxes.pop(each, None) is not None]
-        )
+        with interrupts_deferred():
+            self.engine.give_up(
+                [each for each in request_ids if self._inboxes.pop(each, None) is not None]
+            )

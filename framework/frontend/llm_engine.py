@@ -38,6 +38,8 @@ class LLMEngine:
         self.input_processor = input_processor
         self._outputs = output_processor
         self._stat_loggers = stat_loggers
+        self._failure: Exception | None = None
+        """What went wrong after the outputs of a step were made; raised by the next call."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +77,7 @@ class LLMEngine:
 
     def submit(self, request: ProcessedRequest) -> None:
         """Hand over a processed request: all of its n outputs, or none."""
+        self._raise_failure()
         self._outputs.add(request)
         try:
             for engine_request in request.requests:
@@ -84,13 +87,19 @@ class LLMEngine:
             raise
 
     def step(self) -> list[RequestOutput]:
-        """Wait for one bundle of outputs (in-process: run one step) and process it."""
+        """Wait for one bundle of outputs (in-process: run one step) and process it.
+
+        If the engine core fails after that, the outputs come first, and the next call raises."""
+        self._raise_failure()
         outputs = self._client.get_outputs()
         processed = self._outputs.process(outputs)
-        self._tell_aborts(processed)
         self._stat_loggers.record(
             outputs.scheduler_stats, processed.iteration, outputs.engine_index
         )
+        try:
+            self._tell_ends(processed)
+        except Exception as error:
+            self._failure = error
         return processed.request_outputs
 
     def abort_request(self, request_ids: str | Iterable[str]) -> list[RequestOutput]:
@@ -99,9 +108,9 @@ class LLMEngine:
         Returns the last output of each, with finish reason `abort`; none comes from `step`."""
         ids = [request_ids] if isinstance(request_ids, str) else request_ids
         processed = self._outputs.abort(ids)
-        if processed.request_outputs or processed.abort_handles:
+        if processed.request_outputs or processed.ended_here:
             self._stat_loggers.record(None, processed.iteration)
-            self._tell_aborts(processed)
+            self._tell_ends(processed)
         return processed.request_outputs
 
     def give_up(self, request_ids: Iterable[str]) -> None:
@@ -109,13 +118,22 @@ class LLMEngine:
         with contextlib.suppress(EngineDeadError):
             self.abort_request(request_ids)
 
-    def _tell_aborts(self, processed: ProcessedOutputs) -> None:
-        if processed.abort_handles:
-            self._client.abort_requests(processed.abort_handles)
+    def _tell_ends(self, processed: ProcessedOutputs) -> None:
+        for reason, handles in processed.ended_here.items():
+            self._client.abort_requests(handles, reason)
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def has_unfinished_requests(self) -> bool:
-        """Whether `step` has anything to bring or to do."""
-        return self._outputs.num_requests > 0 or self._client.has_unfinished()
+        """Whether `step` has anything to bring, to do or to raise."""
+        return (
+            self._failure is not None
+            or self._outputs.num_requests > 0
+            or self._client.has_unfinished()
+        )
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks. False, and nothing happens, while requests use blocks."""

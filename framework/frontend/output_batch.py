@@ -10,6 +10,7 @@ import numpy as np
 from framework.frontend.logprobs import LogprobReader, Position
 from framework.frontend.request_state import OutputState, RequestGroup
 from hookspecs.types.outputs import EngineCoreOutputs, RequestOutput
+from hookspecs.types.request import FinishReason
 from hookspecs.types.stats import IterationStats
 
 __all__ = ["NO_OUTPUTS", "OutputBatch", "ProcessedOutputs"]
@@ -28,8 +29,9 @@ class ProcessedOutputs(msgspec.Struct, kw_only=True):
 
     request_outputs: list[RequestOutput]
     """At most one a request."""
-    abort_handles: list[int]
-    """Requests that ended here and not in the engine core, which must be told."""
+    ended_here: dict[FinishReason, list[int]]
+    """Handles of requests that ended here and not in the engine core, which must be told: by
+    why they ended."""
     iteration: IterationStats
 
 
@@ -41,7 +43,7 @@ class OutputBatch:
         self.iteration = IterationStats(timestamp=now)
         self.changed: dict[str, tuple[RequestGroup, dict[int, OutputState]]] = {}
         """By the user's id: the request, and those of its outputs that have news, by index."""
-        self.aborts: list[int] = []
+        self.ended_here: dict[FinishReason, list[int]] = {}
         self._reader = None if outputs.logprobs is None else LogprobReader(outputs.logprobs)
         self._positions: dict[int, list[int]] = {}
         if outputs.logprob_rows is not None:
@@ -53,6 +55,10 @@ class OutputBatch:
         if self._reader is None:
             return []
         return [self._reader.position(index) for index in self._positions.get(row, ())]
+
+    def end_here(self, state: OutputState, reason: FinishReason) -> None:
+        """`state` ends before the engine core has ended it."""
+        self.ended_here.setdefault(reason, []).append(state.request.handle)
 
     def mark(self, state: OutputState) -> None:
         """`state` has news."""

@@ -16,6 +16,7 @@ from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.request_state import OutputState, RequestGroup
 from framework.frontend.tokenizer import Tokenizer
 from framework.plugins.calls import Calls
+from framework.plugins.failure import describe
 from hookspecs.errors import InvalidRequestError, RequestFailedError
 from hookspecs.events import OutputReady
 from hookspecs.types.outputs import NOT_FINISHED, EngineCoreOutputs, RequestOutput
@@ -99,7 +100,7 @@ class OutputProcessor:
                 continue
             for state in group.outputs:
                 if state.finish_reason is None:
-                    batch.aborts.append(state.request.handle)
+                    batch.end_here(state, FinishReason.ABORT)
                     self._give_up(state, batch)
         return self._result(batch)
 
@@ -133,7 +134,7 @@ class OutputProcessor:
         self._count_tokens(state, before, batch)
         if stop is not None:
             if code == NOT_FINISHED:
-                batch.aborts.append(state.request.handle)
+                batch.end_here(state, FinishReason.STOP)
             self._finish(state, FinishReason.STOP, batch, stop_reason=stop)
         elif code != NOT_FINISHED:
             stop_token = outputs.stop_reasons.get(row)
@@ -202,8 +203,8 @@ class OutputProcessor:
         logger.error("request %r failed in the front end", request_id, exc_info=error)
         for state in group.outputs:
             if state.finish_reason is None:
-                batch.aborts.append(state.request.handle)
-                state.finish(FinishReason.ERROR, error=describe(error))
+                batch.end_here(state, FinishReason.ERROR)
+                state.finish(FinishReason.ERROR, error=shown(error))
                 batch.mark(state)
 
     def _result(self, batch: OutputBatch) -> ProcessedOutputs:
@@ -215,7 +216,7 @@ class OutputProcessor:
             self._forget_ended(group, batch.iteration)
         return ProcessedOutputs(
             request_outputs=request_outputs,
-            abort_handles=batch.aborts,
+            ended_here=batch.ended_here,
             iteration=batch.iteration,
         )
 
@@ -231,8 +232,8 @@ class OutputProcessor:
         except Exception as error:
             self._fail(group, error, batch)
             for state in changed:
-                state.finish_reason, state.error = FinishReason.ERROR, describe(error)
-            return group.error_output(describe(error))
+                state.finish_reason, state.error = FinishReason.ERROR, shown(error)
+            return group.error_output(shown(error))
 
     def _forget_ended(self, group: RequestGroup, iteration: IterationStats) -> None:
         """Record the outputs that have ended, once each, and drop their state."""
@@ -247,8 +248,6 @@ class OutputProcessor:
             del self._groups[group.processed.request_id]
 
 
-def describe(error: Exception) -> str:
+def shown(error: Exception) -> str:
     """The error as users see it."""
-    if isinstance(error, RequestFailedError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, RequestFailedError) else describe(error)

@@ -79,6 +79,26 @@ class PromptParser:
         self._check_length(len(ids))
         token_ids("prompt", ids, self._vocab_size)
 
+    def encode(self, param: str, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text that may become a prompt. InvalidRequestError names `param`.
+
+        A text that is too long for any tokens is refused without a look at it: to tokenise it
+        would hold up other requests."""
+        if self._tokenizer is None:
+            raise InvalidRequestError(
+                "the model has no tokenizer; give the prompt as token ids", param=param
+            )
+        longest = self._tokenizer.max_token_chars
+        if len(text) > self._max_model_len * longest:
+            raise InvalidRequestError(
+                f"the prompt has {len(text)} characters; with a limit of {self._max_model_len} "
+                f"tokens for prompt and output, and at most {longest} characters a token, more "
+                f"than {self._max_model_len * longest} can not fit",
+                param=param,
+                value=len(text),
+            )
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
     def _check_length(self, count: int) -> None:
         if count >= self._max_model_len:
             raise InvalidRequestError(
@@ -89,12 +109,8 @@ class PromptParser:
             )
 
     def _from_text(self, prompt: str) -> ParsedPrompt:
-        if self._tokenizer is None:
-            raise InvalidRequestError(
-                "the model has no tokenizer; give the prompt as token ids", param="prompt"
-            )
-        # Also where a tokenizer adds a first token of its own: nobody means that by "".
-        ids = self._tokenizer.encode(prompt) if prompt else []
+        # No tokens also where a tokenizer adds a first one of its own: nobody means that by "".
+        ids = self.encode("prompt", prompt) if prompt else []
         self.check_ids(ids)
         return ParsedPrompt(text=prompt, token_ids=ids)
 

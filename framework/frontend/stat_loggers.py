@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from framework.plugins.calls import Calls
+from framework.plugins.failure import describe
 from hookspecs.contracts.stats import StatLogger
 from hookspecs.events import PluginFailed
 from hookspecs.info import ProcessRole
 from hookspecs.types.stats import IterationStats, SchedulerStats
 
-__all__ = ["StatLoggerManager"]
+__all__ = ["StatLoggerManager", "close_stat_logger"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,20 +77,21 @@ class StatLoggerManager:
                 del self._loggers[name]
                 self.failures[name] += 1
                 logger.exception("stat logger %r raised and is detached", name)
-                self._close_detached(name, each)
+                close_stat_logger(name, each)
                 self._calls.on_plugin_failed(
                     PluginFailed(
                         plugin=each.context.plugin,
                         hook="register_stat_loggers",
-                        error=f"{type(error).__name__}: {error}",
+                        error=describe(error),
                         action="detached",
                         role=ProcessRole.FRONTEND,
                     )
                 )
 
-    def _close_detached(self, name: str, each: StatLogger) -> None:
-        """Let it give back what it holds; it may fail once more."""
-        try:
-            each.close()
-        except Exception:
-            logger.exception("stat logger %r raised again when it was closed", name)
+
+def close_stat_logger(name: str, stat_logger: StatLogger) -> None:
+    """Let it give back what it holds, after another failure; its own is logged."""
+    try:
+        stat_logger.close()
+    except Exception:
+        logger.exception("stat logger %r raised when it was closed", name)

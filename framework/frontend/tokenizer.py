@@ -6,8 +6,8 @@ decode may be called from several threads at once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from framework.frontend.checks import encodable, plain
@@ -45,6 +45,12 @@ class Tokenizer:
             if token.special
         )
         self._texts: dict[int, str] = {}
+
+    @cached_property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token as the vocabulary writes it, which are not fewer than
+        those of its text: a byte or a space is written as one character, or more."""
+        return max(map(len, self.backend.get_vocab(with_added_tokens=True)), default=1)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`. InvalidRequestError for text that is not valid Unicode."""
@@ -116,31 +122,27 @@ class Tokenizer:
 
 
 def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | None:
-    """The tokenizer that `model.tokenizer` names, else the model's own; None if told `none` or
-    if the model has none. Imports transformers.
+    """The tokenizer at `model.tokenizer_path`, None if there is none. Imports transformers.
 
-    ModelNotFoundError if the files are not there; UnsupportedModelError if they can not be
-    read, or need code that `model.trust_remote_code` does not allow."""
-    if config.tokenizer == "none":
-        return None
-    source = config.tokenizer or (model.tokenizer_path if model.info.has_tokenizer else None)
-    if source is None:
+    The model source has decided what `config.tokenizer` means and fetched it; here nothing is
+    downloaded. ModelNotFoundError if the files are not there; UnsupportedModelError if they can
+    not be read, or need code that `model.trust_remote_code` does not allow."""
+    path = model.tokenizer_path
+    if path is None:
         return None
     from transformers import AutoTokenizer
 
     try:
         pretrained = AutoTokenizer.from_pretrained(
-            source,
-            trust_remote_code=config.trust_remote_code,
-            local_files_only=os.path.isdir(source),
+            path, trust_remote_code=config.trust_remote_code, local_files_only=True
         )
     except OSError as error:
         raise ModelNotFoundError(
-            f"no tokenizer at {source!r}: {error}. Set model.tokenizer to a directory or hub "
+            f"no tokenizer at {path!r}: {error}. Set model.tokenizer to a directory or hub "
             'name that has one, or to "none"'
         ) from error
-    except ValueError as error:
+    except Exception as error:  # what a damaged file raises in the library is anything
         raise UnsupportedModelError(
-            f"the tokenizer at {source!r} can not be used: {error}"
+            f"the tokenizer at {path!r} can not be used: {type(error).__name__}: {error}"
         ) from error
     return Tokenizer(pretrained)

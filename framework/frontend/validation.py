@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from framework.frontend.checks import (
     flag,
     integer,
@@ -17,6 +15,7 @@ from framework.frontend.checks import (
     text,
     token_ids,
 )
+from framework.frontend.extensions import check_extensions
 from hookspecs.errors import InvalidRequestError
 from hookspecs.types.sampling import OutputKind, SamplingLimits, SamplingParams
 
@@ -26,6 +25,9 @@ INT32_MAX: Final = 2**31 - 1
 """Counts go into int32 columns."""
 MAX_ID_CHARS: Final = 256
 MAX_LABELS: Final = 16
+MAX_TRACE_HEADERS: Final = 16
+MAX_TRACE_CHARS: Final = 8192
+"""Headers such as `tracestate` and `baggage` (W3C Trace Context, W3C Baggage) are this long."""
 
 NUMBERS: Final = (
     # name, low, high, whether low itself is excluded
@@ -64,7 +66,7 @@ def validate_params(
     _check_stop(params, limits, has_tokenizer)
     _check_token_sets(params, limits, vocab_size)
     _check_bad_words(params, limits, vocab_size, has_tokenizer)
-    _check_extensions(params)
+    check_extensions(params.extensions, limits)
 
 
 def _check_counts(params: SamplingParams, limits: SamplingLimits) -> None:
@@ -172,22 +174,6 @@ def _check_bad_words(
             token_ids(param, ids, vocab_size)
 
 
-def _check_extensions(params: SamplingParams) -> None:
-    extensions = params.extensions
-    if not isinstance(extensions, dict) or not all(isinstance(key, str) for key in extensions):
-        raise invalid("extensions", extensions, "a dict of plugin name to options")
-    if not extensions:
-        return
-    try:
-        msgspec.msgpack.encode(extensions)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequestError(
-            f"extensions can not be sent to the engine: {error}",
-            param="extensions",
-            value=shorten(extensions),
-        ) from error
-
-
 def validate_metadata(
     request_id: str,
     *,
@@ -196,6 +182,8 @@ def validate_metadata(
     deadline: float | None,
     cache_salt: str,
     labels: dict[str, str] | None,
+    trace_headers: dict[str, str] | None = None,
+    arrival_time: float | None = None,
 ) -> None:
     """Check what comes with a request besides prompt and parameters. InvalidRequestError."""
     text("request_id", request_id, MAX_ID_CHARS)
@@ -204,10 +192,17 @@ def validate_metadata(
     text("cache_salt", cache_salt, MAX_ID_CHARS, empty=True)
     if deadline is not None:
         number("deadline", deadline, 0.0, float(2**53))
-    if labels is None:
+    if arrival_time is not None:
+        number("arrival_time", arrival_time, 0.0, float(2**53))
+    _check_texts("labels", labels, MAX_LABELS, MAX_ID_CHARS)
+    _check_texts("trace_headers", trace_headers, MAX_TRACE_HEADERS, MAX_TRACE_CHARS)
+
+
+def _check_texts(param: str, texts: dict[str, str] | None, max_count: int, max_chars: int) -> None:
+    if texts is None:
         return
-    if not isinstance(labels, dict) or len(labels) > MAX_LABELS:
-        raise invalid("labels", labels, f"a dict of at most {MAX_LABELS} strings")
-    for key, value in labels.items():
-        text("labels", key, MAX_ID_CHARS)
-        text("labels", value, MAX_ID_CHARS, empty=True)
+    if not isinstance(texts, dict) or len(texts) > max_count:
+        raise invalid(param, texts, f"a dict of at most {max_count} strings")
+    for key, value in texts.items():
+        text(param, key, MAX_ID_CHARS)
+        text(param, value, max_chars, empty=True)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from framework.plugins.counters import Counters
 from framework.plugins.dispatch import Clock, FilterChain, ObserverFanout, bind_wrappers
-from framework.plugins.filters import check_config, check_output, check_request
+from framework.plugins.failure import describe
+from framework.plugins.filters import judge_config, judge_output, judge_request
 from framework.plugins.specs import hooks_of_kind
 from framework.plugins.validate import HookMethod
 from hookspecs.errors import (
@@ -48,10 +49,10 @@ def call_register(method: HookMethod) -> list[Provider[Any]]:
     ref, hook = method.ref, method.spec.name
     try:
         offered = list(method.function())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginLoadError(
             f"{ref} raised in {hook}, which must give an iterable of hookspecs.Provider: "
-            f"{type(error).__name__}: {error}",
+            f"{describe(error)}",
             plugin=ref.name,
             distribution=ref.distribution,
             hook=hook,
@@ -109,14 +110,14 @@ class Calls:
             "adjust_config",
             by_hook.get("adjust_config", ()),
             counters,
-            check=check_config,
+            judge=judge_config,
             clock=clock,
         )
         self._adjust_request = FilterChain(
             "adjust_request",
             by_hook.get("adjust_request", ()),
             counters,
-            check=check_request,
+            judge=judge_request,
             final=RequestRejected,
             clock=clock,
         )
@@ -124,7 +125,7 @@ class Calls:
             "adjust_output",
             by_hook.get("adjust_output", ()),
             counters,
-            check=check_output,
+            judge=judge_output,
             clock=clock,
         )
         self._on_step_finished: ObserverFanout[StepFinished] = self._observers["on_step_finished"]

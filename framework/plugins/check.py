@@ -11,7 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from framework.config.suggest import suggestion
-from framework.plugins.construct import check_members, import_target
+from framework.plugins.construct import (
+    check_members,
+    declares_capabilities,
+    import_target,
+    wrong_capabilities,
+)
 from framework.plugins.counters import Counters
 from framework.plugins.discovery import PluginRef, Source, discover, local_ref
 from framework.plugins.loading import LoadedPlugin, load_plugin
@@ -86,7 +91,10 @@ def _installed(name: str) -> list[PluginRef]:
 
 
 def _check_options_structs(loaded: LoadedPlugin) -> list[str]:
-    structs = {loaded.info.options, *(found.provider.options for found in loaded.providers)}
+    providers = [found.provider for found in loaded.providers]
+    structs = {loaded.info.options}
+    structs |= {provider.options for provider in providers}
+    structs |= {provider.request_options for provider in providers}
     findings = []
     for options in sorted(
         (one for one in structs if one is not None), key=lambda one: one.__name__
@@ -137,13 +145,14 @@ def _check_provider(found: RegisteredProvider) -> list[str]:
         check_members(found, target)
     except ContractViolation as error:
         findings.append(str(error))
-    declared = getattr(target, "capabilities", found.provider.capabilities)
-    if isinstance(declared, frozenset) and declared != found.provider.capabilities:
-        findings.append(
-            f"{what}: its Provider declares the capabilities "
-            f"{sorted(map(str, found.provider.capabilities))}, {target.__name__}.capabilities is "
-            f"{sorted(map(str, declared))}"
-        )
+    declared = getattr(target, "capabilities", None)
+    if (
+        issubclass(target, contract)
+        and declares_capabilities(found, target)
+        and isinstance(declared, frozenset)
+    ):
+        wrong = wrong_capabilities(found, declared)
+        findings += [] if wrong is None else [f"{what}: {wrong}"]
     return findings
 
 

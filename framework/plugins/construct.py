@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from framework.config.suggest import suggestion
+from framework.plugins.failure import describe
 from framework.plugins.imports import load_object
 from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.base import Context
@@ -16,7 +17,13 @@ from hookspecs.errors import (
     ProviderError,
 )
 
-__all__ = ["check_members", "construct", "import_target"]
+__all__ = [
+    "check_members",
+    "construct",
+    "declares_capabilities",
+    "import_target",
+    "wrong_capabilities",
+]
 
 
 def import_target(found: RegisteredProvider) -> Any:
@@ -41,10 +48,8 @@ def import_target(found: RegisteredProvider) -> Any:
                 f"pip install '{installs}[{found.provider.extra}]'"
             ) from error
         raise _error(found, f"importing {target} failed: {error}") from error
-    except Exception as error:
-        raise _error(
-            found, f"importing {target} failed: {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise _error(found, f"importing {target} failed: {describe(error)}") from error
 
 
 def _own(missing: str | None, target: str) -> bool:
@@ -69,8 +74,8 @@ def construct(found: RegisteredProvider, context: Context) -> Any:
         made = target(context)
     except FrameworkError:
         raise
-    except Exception as error:
-        raise _error(found, f"constructing it failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _error(found, f"constructing it failed: {describe(error)}") from error
     if not isinstance(made, contract):
         raise _violation(
             found, f"{found.provider.target} made a {type(made).__name__}, no {contract.__name__}"
@@ -82,6 +87,7 @@ def construct(found: RegisteredProvider, context: Context) -> Any:
             f"{type(made).__name__} does not keep its context; its constructor must call "
             "super().__init__(context)",
         )
+    _settle_capabilities(found, made)
     return made
 
 
@@ -96,6 +102,37 @@ def check_members(found: RegisteredProvider, made: type[Any]) -> None:
             raise _violation(found, f"{made.__name__}.{name} is a property, but must be a method")
         if isinstance(member, property) and inspect.isfunction(own):
             raise _violation(found, f"{made.__name__}.{name} is a method, but must be a property")
+
+
+def declares_capabilities(found: RegisteredProvider, made: type[Any]) -> bool:
+    """Whether a class says itself what it can do, beyond the empty set of its contract."""
+    bases = made.__mro__[: made.__mro__.index(found.kind.contract)]
+    return any("capabilities" in vars(base) for base in bases)
+
+
+def wrong_capabilities(found: RegisteredProvider, declared: Any) -> str | None:
+    """What is wrong with the capabilities that a class or object declares, if anything: those
+    of its Provider are read by the kernel, its own by other parts."""
+    if declared == found.provider.capabilities:
+        return None
+    shown = sorted(map(str, declared)) if isinstance(declared, frozenset) else repr(declared)
+    return (
+        f"its Provider declares the capabilities {sorted(map(str, found.provider.capabilities))}, "
+        f"its class {shown}"
+    )
+
+
+def _settle_capabilities(found: RegisteredProvider, made: Any) -> None:
+    """ContractViolation where object and Provider differ; an object that declares none gets
+    those of the Provider."""
+    if found.kind.capabilities is None:
+        return
+    if not declares_capabilities(found, type(made)) and "capabilities" not in vars(made):
+        # Not by its own __setattr__, which may refuse.
+        object.__setattr__(made, "capabilities", found.provider.capabilities)
+    wrong = wrong_capabilities(found, made.capabilities)
+    if wrong is not None:
+        raise _violation(found, wrong)
 
 
 def _error(found: RegisteredProvider, what: str) -> ProviderError:

@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 from framework.plugins.counters import Counter, Counters
+from framework.plugins.failure import describe
+from framework.plugins.filters import Judge
 from framework.plugins.validate import HookMethod
 from hookspecs.errors import ContractViolation, PluginError, StepError
 from hookspecs.events import Event, PluginFailed
@@ -86,7 +88,7 @@ class ObserverFanout(Generic[E]):
     def _failed(self, method: HookMethod, counter: Counter, error: Exception) -> None:
         counter.errors += 1
         counter.errors_in_row += 1
-        ref, what = method.ref, f"{type(error).__name__}: {error}"
+        ref, what = method.ref, describe(error)
         if self._strict:
             raise PluginError(
                 f"{ref} raised in {self.hook}: {what}",
@@ -146,15 +148,14 @@ class FilterChain:
         methods: Sequence[HookMethod],
         counters: Counters,
         *,
-        check: Callable[[Any, Any], str | None],
+        judge: Callable[[Any], Judge],
         final: type[Event] | None = None,
         clock: Clock = perf_counter,
     ) -> None:
-        """`check(before, after)` says what is wrong with a result, or None. A result of type
-        `final` ends the chain."""
+        """`judge`: see `framework.plugins.filters`. A result of type `final` ends the chain."""
         self.hook = hook
         self.filters = tuple((method, counters.of(method.ref.name, hook)) for method in methods)
-        self._check = check
+        self._judge = judge
         self._final = final
         self._clock = clock
 
@@ -182,16 +183,17 @@ class FilterChain:
 
     def _run(self, method: HookMethod, event: Any) -> Any:
         ref, hook = method.ref, self.hook
+        judge = self._judge(event)
         try:
             result = method.function(event)
         except Exception as error:
             raise PluginError(
-                f"{ref} raised in {hook}: {type(error).__name__}: {error}",
+                f"{ref} raised in {hook}: {describe(error)}",
                 plugin=ref.name,
                 distribution=ref.distribution,
                 hook=hook,
             ) from error
-        wrong = None if result is None else self._check(event, result)
+        wrong = judge(event if result is None else result)
         if wrong is not None:
             raise ContractViolation(
                 f"{ref}, hook {hook}: {wrong}",
@@ -265,7 +267,7 @@ def _wrap(
 
 def _step_error(method: HookMethod, counter: Counter, cause: Exception | str) -> StepError:
     counter.errors += 1
-    what = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+    what = cause if isinstance(cause, str) else describe(cause)
     return StepError(
         f"{method.ref} failed as a wrapper of {method.spec.name}: {what}",
         plugin=method.ref.name,

@@ -47,7 +47,8 @@ class Loader:
         for hook in plugin.hooks:
             if HOOKS[hook].meta.tier is not Tier.STABLE:
                 logger.warning(
-                    "%s uses the hook %s, which is %s: it may change in a minor version",
+                    "%s uses the hook %s, which is %s: this version may make no use of it, and a "
+                    "minor version may change it",
                     ref,
                     hook,
                     HOOKS[hook].meta.tier,

@@ -9,6 +9,7 @@ import pluggy
 
 from framework.plugins.counters import Counters
 from framework.plugins.discovery import PluginRef
+from framework.plugins.failure import describe
 from framework.plugins.imports import load_object
 from framework.plugins.manifest import read_manifest
 from framework.plugins.registry import RegisteredProvider, collect_providers
@@ -76,8 +77,7 @@ def _import(ref: PluginRef, where: str) -> object:
         return load_object(ref.value)
     except (Exception, SystemExit) as error:
         raise PluginLoadError(
-            f"{ref} could not be imported from {ref.value} {where}: "
-            f"{type(error).__name__}: {error}",
+            f"{ref} could not be imported from {ref.value} {where}: {describe(error)}",
             plugin=ref.name,
             distribution=ref.distribution,
         ) from error

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from framework.plugins.activation import (
     check_plugin_names,
     disabled_plugins,
@@ -155,6 +157,12 @@ class PluginManager:
         """What a provider declares it can do; nothing is imported."""
         return self.resolve(kind, name).provider.capabilities
 
+    def request_options(self) -> dict[str, type[msgspec.Struct]]:
+        """Provider name to the struct of its options of a single request.
+
+        PluginConflictError when two providers of one name have different ones."""
+        return self.registry.request_options(selected_providers(self.config))
+
     def create(self, kind: str, name: str, /, **fields: Any) -> Any:
         """Construct a selected provider, with `fields` in the context of its kind.
 
@@ -265,6 +273,7 @@ class PluginManager:
         """What the final configuration says about plugins, before anything is made from it."""
         selected = selected_providers(self.config)
         self.registry.check_conflicts(selected)
+        self.registry.request_options(selected)
         absent = {ref.name: reason for ref, reason in self._disabled.items()}
         absent |= {ref.name: str(error) for ref, error in self._broken.items()}
         self._options.check(absent, lenient=lenient)

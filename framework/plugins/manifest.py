@@ -33,6 +33,8 @@ def name_of(plugin: object) -> str:
             f"{plugin!r} is no plugin: its attribute PLUGIN is {info!r}; it must be a "
             "hookspecs.PluginInfo"
         )
+    if not isinstance(info.name, str):
+        raise PluginLoadError(f"{plugin!r}: PLUGIN.name is {info.name!r}; it must be a string")
     return info.name
 
 

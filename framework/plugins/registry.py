@@ -105,6 +105,7 @@ def _check(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
         )
     if provider.options is not None and not is_options_struct(provider.options):
         _violation(ref, kind, f"options of {name!r} is {provider.options!r}, not a msgspec.Struct")
+    _check_request_options(provider, kind, ref)
     allowed = sorted(kind.capabilities) if kind.capabilities else []
     if not isinstance(provider.capabilities, frozenset):
         _violation(
@@ -118,6 +119,19 @@ def _check(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
                 f"{name!r} declares the capability {capability!r}; {kind.name} has "
                 f"{', '.join(allowed) or 'none'}.{suggestion(capability, allowed)}",
             )
+
+
+def _check_request_options(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
+    options = provider.request_options
+    if options is None:
+        return
+    what = f"request_options of {provider.name!r}"
+    if not is_options_struct(options):
+        _violation(ref, kind, f"{what} is {options!r}, not a msgspec.Struct")
+    try:
+        msgspec.msgpack.Decoder(options)
+    except (TypeError, NameError) as error:
+        _violation(ref, kind, f"{what}: {options.__name__} can not be read: {error}")
 
 
 def _violation(ref: PluginRef, kind: PluginKind, what: str) -> NoReturn:
@@ -173,6 +187,33 @@ class Registry:
             raise _conflict(found)
         return found[0]
 
+    def request_options(
+        self, selected: Mapping[str, Sequence[str]]
+    ) -> dict[str, type[msgspec.Struct]]:
+        """The structs of per-request options by provider name.
+
+        Of several of one kind and name, that which the configuration (`selected`: kind to
+        choices) means. PluginConflictError when those left have different structs."""
+        owners: dict[str, RegisteredProvider] = {}
+        for kind in PLUGIN_KINDS:
+            for found in self.providers(kind):
+                if found.provider.request_options is None or self._passed_over(found, selected):
+                    continue
+                owner = owners.setdefault(found.provider.name, found)
+                if owner.provider.request_options is not found.provider.request_options:
+                    raise PluginConflictError(
+                        f"{owner.ref} and {found.ref} both take options of requests under "
+                        f"extensions[{found.provider.name!r}]; block one plugin with plugins.block",
+                        plugin=found.ref.name,
+                        distribution=found.ref.distribution,
+                        hook=found.kind.hook,
+                    )
+        return {
+            name: owner.provider.request_options
+            for name, owner in owners.items()
+            if owner.provider.request_options is not None
+        }
+
     def check_conflicts(self, selected: Mapping[str, Sequence[str]]) -> None:
         """PluginConflictError when one name of one kind has several providers and the
         configuration (`selected`: kind to choices) does not say which."""
@@ -180,6 +221,14 @@ class Registry:
             for name, several in by_name.items():
                 if len(several) > 1 and not self._decided(kind, name, selected.get(kind, ())):
                     raise _conflict(several)
+
+    def _passed_over(
+        self, found: RegisteredProvider, selected: Mapping[str, Sequence[str]]
+    ) -> bool:
+        """Whether the configuration means another provider of this kind by this name."""
+        kind, name = found.kind.name, found.provider.name
+        choices = [each for each in selected.get(kind, ()) if split_choice(each)[1] == name]
+        return bool(choices) and not any(found in self.find(kind, each) for each in choices)
 
     def _decided(self, kind: str, name: str, choices: Sequence[str]) -> bool:
         meant = [choice for choice in choices if split_choice(choice)[1] == name]

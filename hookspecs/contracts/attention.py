@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,8 +49,9 @@ class AttentionMetadata(msgspec.Struct, kw_only=True):
     max_seq_len: int
     block_tables: torch.Tensor
     """int64 [rows, blocks], on the device; a row's entries beyond its blocks are 0."""
-    block_lists: list[list[int]]
-    """The same on the host, without padding."""
+    block_lists: Sequence[list[int]]
+    """The same on the host, without padding. It may be made when it is first read: a backend
+    that works with `block_tables` does not pay for it."""
     slot_mapping: torch.Tensor
     """int64 [tokens]: block id * block size + offset of each flattened token."""
     seq_lens_tensor: torch.Tensor

@@ -157,9 +157,11 @@ class KVCacheManager(ABC):
 
     @abstractmethod
     def free(self, slot: int, *, keep: bool = True) -> None:
-        """Take back all blocks of a slot, last first. Without `keep` those that only this
-        request used are forgotten, not cached. Freeing an empty slot does nothing. Called by
-        the kernel when a request ends, by the scheduler before it preempts one."""
+        """Take back all blocks of a slot, last first. Without `keep` those that the request
+        wrote are forgotten, not cached, and no new request finds them, also while another that
+        found them before still uses them; those that it only read stay as they are. Freeing an
+        empty slot does nothing. Called by the kernel when a request ends, by the scheduler
+        before it preempts one; `RequestTable.at` still names the request."""
 
     @abstractmethod
     def reset_prefix_cache(self) -> bool:

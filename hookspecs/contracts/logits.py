@@ -58,11 +58,16 @@ class Sampler(ABC):
 
     @abstractmethod
     def add(self, request: NewRequest) -> None:
-        """A request starts in its slot, or resumes with its earlier tokens."""
+        """A request starts in its slot, or resumes with its earlier tokens.
+
+        Raise RequestError to refuse it: it ends with that error, its neighbours go on. Keep
+        nothing of it then, since neither `sample` nor `remove` is called for it. Any other
+        exception is a fault of the sampler: it stops the engine, with the sampler's plugin named.
+        """
 
     @abstractmethod
     def remove(self, slot: int) -> None:
-        """A slot became free."""
+        """The slot of a request that was added became free."""
 
     @abstractmethod
     def sample(self, logits: torch.Tensor, slots: Int32Column) -> SampledBatch:

@@ -56,7 +56,8 @@ class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Directory in Hugging Face layout (config.json, *.safetensors); None when the worker
     needs none."""
     tokenizer_path: str | None
-    """Directory with tokenizer.json; None when there is none."""
+    """Local directory with tokenizer.json; None when there is none. A source reads
+    `model.tokenizer` for it, which may name another directory or hub repository, or be `none`."""
     info: ModelInfo
 
 

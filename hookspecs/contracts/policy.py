@@ -101,7 +101,13 @@ class SchedulingPolicy(ABC):
         return ()
 
     def admit(self, request: RequestView, view: SchedulerView) -> Admission:
-        """Whether it may start now. Asked in order, for requests that would fit."""
+        """Whether it may start now. Asked in order, for requests that would fit: one that is
+        admitted starts, unless those that it pushes out do not make room.
+
+        A scheduler may bound how many requests a step passes over. The built-in one passes over
+        the first 64, then 192 others, which take turns: where more are held back, a request
+        behind the first ones is asked about once in several steps.
+        """
         return Admission.ADMIT
 
     def expire(self, view: SchedulerView) -> Iterable[str]:

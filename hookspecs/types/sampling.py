@@ -88,7 +88,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     output_kind: OutputKind = OutputKind.CUMULATIVE
     extensions: Annotated[
         dict[str, Any],
-        Meta(description="Plugin name to its per-request options, validated by that plugin."),
+        Meta(
+            description="Provider name to options of this request, checked against the provider's "
+            "`request_options`."
+        ),
     ] = msgspec.field(default_factory=dict)
 
     @property
@@ -107,3 +110,5 @@ class SamplingLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_stop_token_ids: int = 1024
     max_bad_words: int = 1024
     max_logit_bias: int = 4096
+    max_extension_bytes: int = 1 << 20
+    """All extensions of a request, as msgpack."""

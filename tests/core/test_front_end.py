@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
 from hookspecs.contracts.stats import StatLogger, StatLoggerContext
 from hookspecs.errors import (
     ContractViolation,
+    EngineDeadError,
     InvalidRequestError,
     ProviderError,
     UnsupportedModelError,
@@ -34,7 +36,9 @@ class Watcher(EngineHooks):
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        self.press_at = 0
+        self.press_in = 0
+        """Steps until Ctrl-C is pressed."""
+        self.presses = 1
 
     @hookimpl
     def on_request_finished(self, event: RequestFinished) -> None:
@@ -42,28 +46,42 @@ class Watcher(EngineHooks):
 
     @hookimpl
     def on_step_finished(self, event: StepFinished) -> None:
-        if event.step == self.press_at:
-            signal.raise_signal(signal.SIGINT)
+        self.press_in -= 1
+        if self.press_in == 0:
+            for _ in range(self.presses):
+                signal.raise_signal(signal.SIGINT)
 
 
-def test_the_engine_is_usable_after_an_interrupt_inside_of_a_step() -> None:
-    watcher = Watcher()
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with launch_scripted(plugins=[watcher]) as engine:
-            expected = tokens_of(engine.generate([[1, 2, 3], [4] * 9], greedy(6)))
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_interrupt_in_one_step_stops_the_engine(ctrl_c: None) -> None:
+    watcher = Watcher()
+    watcher.press_in, watcher.presses = 2, 2
+    with launch_scripted(plugins=[watcher]) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate([[1, 2, 3]], greedy(9))
+        with pytest.raises(EngineDeadError):
+            engine.generate([[1, 2, 3]], greedy(9))
+
+
+def test_the_engine_is_usable_after_an_interrupt_inside_of_a_step(ctrl_c: None) -> None:
+    watcher = Watcher()
+    with launch_scripted(plugins=[watcher]) as engine:
+        expected = tokens_of(engine.generate([[1, 2, 3], [4] * 9], greedy(6)))
+        watcher.reasons.clear()
+        for steps in range(1, 6):
+            watcher.press_in = steps
+            with pytest.raises(KeyboardInterrupt):
+                engine.generate([[7, 8], [9] * 7, [5] * 40], greedy(40))
+            assert watcher.reasons == ["abort"] * 3
+            assert tokens_of(engine.generate([[1, 2, 3], [4] * 9], greedy(6))) == expected
             watcher.reasons.clear()
-            for step in range(1, 5):
-                watcher.press_at = step + 6
-                with pytest.raises(KeyboardInterrupt):
-                    engine.generate([[7, 8], [9] * 7, [5] * 40], greedy(40))
-                watcher.press_at = 0
-                assert watcher.reasons == ["abort"] * 3
-                assert tokens_of(engine.generate([[1, 2, 3], [4] * 9], greedy(6))) == expected
-                watcher.reasons.clear()
-                watcher.press_at = 0
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
@@ -211,20 +229,6 @@ class Loggers(EngineHooks):
     @hookimpl
     def on_worker_ready(self, event: Any) -> None:
         self.phases.append("worker")
-
-
-@pytest.fixture(autouse=True)
-def _targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Targets are imported by name."""
-    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
-
-
-def _this_module() -> Any:
-    import types
-
-    module = types.ModuleType(__name__)
-    module.__dict__.update(globals())
-    return module
 
 
 def test_a_stat_logger_that_fails_costs_no_load_and_the_others_are_closed() -> None:

@@ -31,6 +31,7 @@ from hookspecs.errors import EngineDeadError
 from hookspecs.info import ProcessRole
 from hookspecs.types.outputs import EngineCoreOutputs, PrefillInfo
 from hookspecs.types.request import EngineCoreRequest, FinishReason
+from hookspecs.types.sampling import SamplingLimits
 from hookspecs.types.stats import FinishedRequestStats, IterationStats, SchedulerStats
 from hookspecs.types.step import LogprobColumns
 
@@ -137,6 +138,9 @@ class ScriptedClient(EngineCoreClient):
         self.requests: list[EngineCoreRequest] = []
         self.running: dict[int, Running] = {}
         self.aborted: list[int] = []
+        self.reasons: list[str] = []
+        """Why, for each of `aborted`."""
+        self.fail_abort = False
         self.errors: dict[int, str] = {}
         """Handle to the error that its request ends with at the next step."""
         self.lost: list[int] = []
@@ -159,10 +163,13 @@ class ScriptedClient(EngineCoreClient):
         self.requests.append(request)
         self.running[request.handle] = Running(request, self.script(request))
 
-    def abort_requests(self, handles: Sequence[int]) -> None:
-        if self.dead:
+    def abort_requests(
+        self, handles: Sequence[int], reason: FinishReason = FinishReason.ABORT
+    ) -> None:
+        if self.dead or self.fail_abort:
             raise EngineDeadError("the engine core has stopped")
         self.aborted += handles
+        self.reasons += [str(reason)] * len(handles)
         for handle in handles:
             self.running.pop(handle, None)
 
@@ -362,6 +369,8 @@ def make_rig(
     max_model_len: int = 128,
     cache_tokens: int = 4096,
     eos: tuple[int, ...] = (EOS,),
+    request_options: dict[str, type[msgspec.Struct]] | None = None,
+    limits: SamplingLimits | None = None,
     **info: Any,
 ) -> Rig:
     now = itertools.count(500)
@@ -400,7 +409,16 @@ def make_rig(
             capabilities=frozenset({"prompt_logprobs", "prompt_embeds"}),
         )
     )
-    inputs = InputProcessor(EngineConfig(), model, tokenizer, client.info, calls=calls, clock=clock)
+    inputs = InputProcessor(
+        EngineConfig(),
+        model,
+        tokenizer,
+        client.info,
+        calls=calls,
+        request_options=request_options,
+        limits=limits,
+        clock=clock,
+    )
     outputs = OutputProcessor(tokenizer, calls=calls, clock=clock)
     recorder = Recorder()
     stats = StatLoggerManager({"recorder": recorder}, calls=calls, interval_s=1e9, clock=clock)

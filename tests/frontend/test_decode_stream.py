@@ -204,10 +204,10 @@ def test_load_tokenizer(byte_level: Tokenizer, tmp_path: Any) -> None:
     assert loaded is not None
     assert loaded.encode("hello fox") == byte_level.encode("hello fox")
     assert loaded.special_ids >= {0, 1, 2}
-    assert load_tokenizer(ModelConfig(tokenizer="none"), resolved(path)) is None
-    assert load_tokenizer(ModelConfig(), resolved(path, has_tokenizer=False)) is None
     assert load_tokenizer(ModelConfig(), resolved(None)) is None
-    assert load_tokenizer(ModelConfig(tokenizer=path), resolved(None)) is not None
+    # What the source decided counts; the setting is not read a second time.
+    assert load_tokenizer(ModelConfig(tokenizer="~/tok"), resolved(path)) is not None
+    assert load_tokenizer(ModelConfig(tokenizer=path), resolved(None)) is None
 
 
 def test_load_tokenizer_errors(tmp_path: Any) -> None:

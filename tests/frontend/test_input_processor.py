@@ -117,6 +117,29 @@ def test_without_tokenizer_only_ids_are_taken(no_tokenizer: Any) -> None:
 # Lengths
 
 
+def test_a_text_too_long_for_any_tokens_is_not_tokenised(
+    make: Any, byte_level: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(max_model_len=16)
+    longest = byte_level.max_token_chars
+    assert longest == max(len(token) for token in byte_level.backend.get_vocab())
+    monkeypatch.setattr(byte_level, "encode", lambda text, **options: [5])
+    assert process(rig, "x" * 16 * longest)
+    monkeypatch.setattr(byte_level, "encode", None)
+    text = "x" * (16 * longest + 1)
+    for prompt in (text, {"prompt": text}):
+        with pytest.raises(InvalidRequestError) as caught:
+            process(rig, prompt)
+        for number in (len(text), 16, longest, 16 * longest):
+            assert str(number) in str(caught.value)
+        assert (caught.value.param, caught.value.value) == ("prompt", len(text))
+    with pytest.raises(InvalidRequestError) as caught:
+        rig.inputs.chat_prompt([{"role": "user", "content": text}])
+    assert caught.value.param == "messages"
+    # What is only shown is not tokenised.
+    assert process(rig, {"prompt": text, "prompt_token_ids": [5]})
+
+
 def test_prompt_at_the_limit(make: Any) -> None:
     rig = make(max_model_len=32)
     exact = process(rig, [5] * 31, SamplingParams(max_tokens=9))
@@ -213,6 +236,16 @@ def test_n_gives_children_with_distinct_repeatable_seeds(make: Any) -> None:
     assert alone == 7
     unseeded = process(rig, [5], SamplingParams(n=3)).requests
     assert [request.sampling_params.seed for request in unseeded] == [None] * 3
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_only_the_first_child_recomputes_the_prompt_for_its_logprobs(
+    make: Any, seed: int | None
+) -> None:
+    params = SamplingParams(n=3, prompt_logprobs=2, seed=seed)
+    requests = process(make(), [5, 6], params).requests
+    assert [each.sampling_params.prompt_logprobs for each in requests] == [2, None, None]
+    assert params.prompt_logprobs == 2
 
 
 def test_handles_and_ids_are_never_used_twice(make: Any) -> None:

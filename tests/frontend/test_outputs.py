@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framework.frontend.tokenizer import Tokenizer
+from hookspecs.errors import EngineDeadError
 from hookspecs.events import OutputReady
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import OutputKind, SamplingParams
@@ -282,7 +284,7 @@ def test_id_in_use_is_refused_and_free_after_abort(rig: Any, bytes_of: Any) -> N
 def test_late_rows_do_not_reach_the_next_of_that_id(make: Any, bytes_of: Any) -> None:
     rig = make()
     rig.says(bytes_of("old"), bytes_of("new"))
-    rig.client.abort_requests = lambda handles: None
+    rig.client.abort_requests = lambda handles, reason: None
     rig.engine.add_request("x", "p", SamplingParams())
     rig.engine.step()
     rig.engine.abort_request("x")
@@ -292,6 +294,59 @@ def test_late_rows_do_not_reach_the_next_of_that_id(make: Any, bytes_of: Any) ->
         outputs += rig.engine.step()
     assert [each.outputs[0].text for each in outputs] == ["new"]
     rig.assert_idle()
+
+
+# What the engine core is told
+
+
+def test_the_engine_is_told_why_requests_end(make: Any, bytes_of: Any) -> None:
+    def adjust(event: OutputReady) -> None:
+        if event.output.request_id == "y":
+            raise OSError("no audit log")
+
+    rig = make(filters={"adjust_output": adjust})
+    rig.says(bytes_of("abcdefgh"))
+    for name in "xyz":
+        stop = ["b"] if name == "x" else None
+        rig.engine.add_request(name, "p", SamplingParams(stop=stop))
+    rig.engine.step()
+    rig.engine.step()
+    rig.engine.abort_request("z")
+    assert list(zip(rig.client.aborted, rig.client.reasons, strict=True)) == [
+        (1, "error"),
+        (0, "stop"),
+        (2, "abort"),
+    ]
+    rig.assert_idle()
+
+
+def test_outputs_come_before_the_failure_to_tell_the_engine(make: Any, bytes_of: Any) -> None:
+    for call in ("step", "submit"):
+        rig = make()
+        rig.says(bytes_of("abcd"))
+        rig.client.fail_abort = True
+        rig.engine.add_request("x", "p", SamplingParams(stop=["b"]))
+        rig.engine.step()
+        (output,) = rig.engine.step()
+        assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("a", "stop")
+        assert [str(stats.finish_reason) for stats in rig.recorder.finished] == ["stop"]
+        assert rig.engine.has_unfinished_requests()
+        with pytest.raises(EngineDeadError):
+            if call == "step":
+                rig.engine.step()
+            else:
+                rig.engine.add_request("y", "p", SamplingParams())
+        assert rig.engine.num_requests == 0
+
+
+def test_a_batch_that_ended_is_given_though_the_engine_died(make: Any, bytes_of: Any) -> None:
+    rig = make()
+    rig.says(bytes_of("abcd"))
+    rig.client.fail_abort = True
+    (output,) = rig.llm.generate("p", SamplingParams(stop=["b"]))
+    assert output.outputs[0].text == "a"
+    with pytest.raises(EngineDeadError):
+        rig.llm.generate("p")
 
 
 # Errors
@@ -376,6 +431,68 @@ def test_failing_output_filter_fails_its_request_only(
     assert [each.outputs[0].text for each in outputs if each.request_id == "y"] == ["abc"]
     reasons = {stats.request_id: str(stats.finish_reason) for stats in rig.recorder.finished}
     assert reasons == {"x-0-0": "error", "y-0-1": "length"}
+    rig.assert_idle()
+
+
+def endless(event: OutputReady) -> OutputReady:
+    return OutputReady(output=msgspec.structs.replace(event.output, finished=False))
+
+
+def in_place(event: OutputReady) -> None:
+    event.output.finished = not event.output.finished
+
+
+def no_reason(event: OutputReady) -> None:
+    for completion in event.output.outputs:
+        completion.finish_reason = None
+
+
+def reason(event: OutputReady) -> None:
+    event.output.outputs[-1].finish_reason = "length"
+
+
+def dropped(event: OutputReady) -> None:
+    event.output.outputs.pop()
+
+
+def renumbered(event: OutputReady) -> None:
+    event.output.outputs[0].index = 5
+
+
+def no_output(event: OutputReady) -> OutputReady:
+    return OutputReady(output=None)  # type: ignore[arg-type]
+
+
+def no_completions(event: OutputReady) -> OutputReady:
+    return OutputReady(output=msgspec.structs.replace(event.output, outputs=["x"]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        endless,
+        in_place,
+        no_reason,
+        reason,
+        dropped,
+        renumbered,
+        no_output,
+        no_completions,
+    ],
+)
+@pytest.mark.parametrize("kind", OutputKind)
+def test_a_filter_can_not_change_what_ends(
+    make: Any, bytes_of: Any, change: Any, kind: OutputKind
+) -> None:
+    told: list[Any] = []
+    rig = make(filters={"adjust_output": change, "on_plugin_failed": told.append})
+    rig.says([*bytes_of("a"), EOS], [*bytes_of("ab"), EOS])
+    outputs = run(rig, SamplingParams(n=2, output_kind=kind))
+    last = outputs[-1]
+    assert last.finished
+    assert {each.finish_reason for each in last.outputs} == {"error"}
+    assert all("adjust_output" in (each.error or "") for each in last.outputs)
+    assert told[0].action == "request failed"
     rig.assert_idle()
 
 

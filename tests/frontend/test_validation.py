@@ -227,6 +227,13 @@ def test_any_value_is_accepted_or_refused_cleanly(field: str, value: Any) -> Non
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
 
 
+def test_extensions_are_bounded() -> None:
+    check(SamplingLimits(max_extension_bytes=20), extensions={"p": "x" * 10})
+    with pytest.raises(InvalidRequestError, match="20 are allowed") as caught:
+        check(SamplingLimits(max_extension_bytes=20), extensions={"p": "x" * 20})
+    assert caught.value.param == "extensions"
+
+
 def metadata(**fields: Any) -> None:
     given_fields: dict[str, Any] = {
         "request_id": "a",
@@ -257,6 +264,15 @@ def metadata(**fields: Any) -> None:
         ("deadline", -1.0),
         ("labels", {"a": 1}),
         ("labels", {str(i): "" for i in range(50)}),
+        ("trace_headers", ["traceparent"]),
+        ("trace_headers", {"traceparent": 5}),
+        ("trace_headers", {"": "x"}),
+        ("trace_headers", {"baggage": "x" * 10_000}),
+        ("trace_headers", {str(i): "" for i in range(50)}),
+        ("arrival_time", math.nan),
+        ("arrival_time", math.inf),
+        ("arrival_time", "now"),
+        ("arrival_time", True),
     ],
 )
 def test_refuses_metadata(param: str, value: Any) -> None:

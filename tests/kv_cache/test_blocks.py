@@ -116,19 +116,59 @@ def test_blocks_are_shared_and_freed_with_the_last_user() -> None:
     assert hit(kernel, prompt) == 8
 
 
-def test_blocks_of_a_failed_request_are_forgotten_unless_others_use_them() -> None:
+def test_a_poisoned_failure_forgets_what_the_request_wrote_not_what_it_read() -> None:
     kernel = MiniKernel()
     prompt = fill(kernel, 8)
     bad = kernel.add([*prompt, *range(8)], max_tokens=9)
     kernel.step()
-    other = kernel.add([*prompt, 5])
+    assert hit(kernel, bad.prompt_token_ids) == 16
     kernel.step(fail=[bad])
-    assert other.request_id in kernel.requests
-    assert hit(kernel, bad.prompt_token_ids) == 8
+    assert not kernel.requests
+    assert hit(kernel, bad.prompt_token_ids) == 8, "the shared prefix was written by another"
     lone = kernel.add([*range(50, 58)], max_tokens=9)
     kernel.step()
     kernel.step(fail=[lone])
     assert hit(kernel, lone.prompt_token_ids) == 0
+
+
+def test_a_poisoned_block_is_not_found_while_others_still_use_it() -> None:
+    kernel = MiniKernel()
+    bad = kernel.add(8, max_tokens=9)
+    kernel.step()
+    reader = kernel.add([*bad.prompt_token_ids, 5], max_tokens=9)
+    kernel.step()
+    kernel.step(fail=[bad])
+    assert reader.request_id in kernel.requests
+    assert hit(kernel, bad.prompt_token_ids) == 0
+    kernel.run()
+    assert hit(kernel, bad.prompt_token_ids) == 0, "nor when the last user has released it"
+    fill(kernel, bad.prompt_token_ids)
+    assert hit(kernel, bad.prompt_token_ids) == 8, "another may write the content anew"
+
+
+def test_a_poisoned_failure_forgets_what_a_window_has_passed() -> None:
+    kernel = MiniKernel(block_size=2, groups=(sliding(3),), max_num_batched_tokens=4)
+    prompt = fill(kernel, 4)
+    bad = kernel.add([*prompt, *range(12)], max_tokens=9)
+    for _ in range(4):
+        kernel.step()
+    assert hit(kernel, [*bad.prompt_token_ids[:12]]) == 12
+    kernel.step(fail=[bad])
+    assert not kernel.requests
+    assert hit(kernel, bad.prompt_token_ids) == 4
+    kernel.kv.check()
+
+
+def test_equal_blocks_take_the_place_of_one_when_unused() -> None:
+    kernel = MiniKernel(num_blocks=8)
+    other = fill(kernel, 8)
+    prompt = list(range(12))
+    # Prompt logprobs are computed, not looked up: every time the same content is written anew.
+    for _ in range(5):
+        kernel.add(prompt, max_tokens=1, prompt_logprobs=0)
+        kernel.run()
+    assert hit(kernel, prompt) == 12 and hit(kernel, other) == 8
+    assert kernel.kv.take_stats().evictions == 0
 
 
 def test_reset_only_while_nothing_is_used() -> None:
@@ -332,6 +372,40 @@ def test_pool_never_changes_the_key_of_a_block() -> None:
     pool.publish(block, b"a")
     with pytest.raises(InternalError, match="cached already"):
         pool.publish(block, b"b")
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 1, 3), (2, 3, 1)])
+def test_pool_keeps_one_of_equal_blocks(order: tuple[int, ...]) -> None:
+    pool = make_pool()
+    for block in (1, 2, 3):
+        assert pool.take() == block
+        pool.publish(block, b"a")
+    left = {1, 2, 3}
+    for block in order:
+        pool.release(block)
+        left.remove(block)
+        assert pool.find(b"a") in (left or {block})
+        pool.verify(dict.fromkeys(left, 1))
+    assert pool.find(b"a") == order[-1]
+    assert pool.num_free == 3
+    assert [pool.take() for _ in range(3)] == [order[1], order[0], order[2]]
+    assert pool.num_evictions == 1 and pool.find(b"a") is None
+
+
+def test_pool_forgets_all_equal_blocks() -> None:
+    pool = make_pool()
+    for block in (1, 2, 3):
+        pool.take()
+        pool.publish(block, b"a" if block < 3 else b"b")
+    pool.release(1)
+    pool.release(3)
+    pool.forget_key(b"a")
+    pool.forget_key(b"b")
+    pool.forget_key(b"c")
+    assert pool.find(b"a") is pool.find(b"b") is None
+    pool.verify({2: 1})
+    pool.release(2)
+    pool.verify({})
 
 
 def test_pool_gives_out_every_block_but_null_then_none() -> None:

@@ -114,6 +114,21 @@ def test_a_window_of_one_token_needs_no_block() -> None:
     assert 0 not in found.blocks[0]
 
 
+@pytest.mark.parametrize("windows", [(None,), (3,), (None, 3)])
+@pytest.mark.parametrize("limit", [-1, 0])
+def test_without_a_block_to_search_for_there_is_no_hit(
+    windows: tuple[int | None, ...], limit: int
+) -> None:
+    config = KVCacheConfig(
+        num_blocks=8,
+        block_size=4,
+        groups=tuple(KVCacheGroup((0,), window) for window in windows),
+        bytes_per_block=1,
+    )
+    pool = BlockPool(8, LruEviction(EvictionContext(config=EngineConfig(), num_blocks=8)))
+    assert longest_prefix(pool, group_shapes(config, 8), [b"a"], limit) == CachedPrefix()
+
+
 GROUPS = st.lists(st.none() | st.integers(1, 12), min_size=1, max_size=3)
 
 
@@ -138,7 +153,7 @@ def test_the_hit_is_the_longest_that_all_groups_accept(
         for key, flag in zip(hashes, flags, strict=True):
             if flag:
                 pool.publish(pool.take(), key + group.key_suffix)
-    limit = data.draw(st.integers(0, 10), label="limit")
+    limit = data.draw(st.integers(-1, 10), label="limit")
 
     def needed(window: int | None, length: int) -> range:
         tokens = length * block_size
@@ -147,7 +162,7 @@ def test_the_hit_is_the_longest_that_all_groups_accept(
 
     expected = max(
         length
-        for length in range(limit + 1)
+        for length in range(max(0, limit) + 1)
         if all(
             flags[index]
             for window, flags in zip(windows, present, strict=True)

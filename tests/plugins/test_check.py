@@ -53,6 +53,23 @@ def test_options_structs(site: Any) -> None:
     assert any("O.size has no description" in finding for finding in findings)
 
 
+def test_structs_of_request_options(site: Any) -> None:
+    top = "import msgspec\nclass R(msgspec.Struct):\n    size: int = 1\n"
+    body = GOOD.replace('Policy")', 'Policy", request_options=R)')
+    site.plugin("good", body, top=top)
+    site.install("impl", {}, {"fake_good_impl": IMPL})
+    findings = check_plugin("good")
+    assert any("R is not frozen and forbid_unknown_fields" in finding for finding in findings)
+    assert any("R.size has no description" in finding for finding in findings)
+
+
+def test_capabilities_that_only_the_provider_declares_are_fine(site: Any) -> None:
+    body = GOOD.replace('Policy")', "Policy\", capabilities=frozenset({'dynamic_order'}))")
+    site.plugin("good", body)
+    site.install("impl", {}, {"fake_good_impl": IMPL})
+    assert check_plugin("good") == []
+
+
 def test_providers_are_imported_and_held_against_their_contract(site: Any) -> None:
     site.plugin(
         "bad",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
 from hookspecs import EngineConfig, EngineHooks, PluginInfo, Provider, hookimpl
 from hookspecs.config import SchedulerConfig
-from hookspecs.contracts.policy import PolicyContext, SchedulingPolicy
+from hookspecs.contracts.policy import PolicyCapability, PolicyContext, SchedulingPolicy
 from hookspecs.errors import (
     ContractViolation,
     InternalError,
@@ -283,3 +283,129 @@ def test_an_incomplete_class_breaks_the_contract(build: Any, targets: types.Modu
     assert TracerContext.__struct_fields__
     with pytest.raises(ContractViolation, match="Half lacks on_request_finished"):
         build(Plugin()).create("tracer", "half")
+
+
+# Capabilities
+
+DYNAMIC = frozenset({PolicyCapability.DYNAMIC_ORDER})
+
+
+class Dynamic(SchedulingPolicy):
+    capabilities = DYNAMIC
+
+
+class Silent(SchedulingPolicy):
+    pass
+
+
+class SilentHeir(Dynamic):
+    pass
+
+
+class Static(SchedulingPolicy):
+    capabilities: ClassVar[frozenset[PolicyCapability]] = frozenset()
+
+
+class Frozen(SchedulingPolicy):
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "context":
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "declared"),
+    [
+        (Dynamic, DYNAMIC),
+        (Dynamic, frozenset({"dynamic_order"})),
+        (SilentHeir, DYNAMIC),
+        (Static, frozenset()),
+        (Silent, frozenset()),
+        (Silent, DYNAMIC),
+        (Frozen, DYNAMIC),
+    ],
+)
+def test_an_object_has_the_capabilities_of_its_provider(
+    build: Any, targets: types.ModuleType, policy: type[SchedulingPolicy], declared: Any
+) -> None:
+    targets.C = policy  # type: ignore[attr-defined]
+    manager = build(policies(Provider("a", "fake_targets:C", capabilities=declared)))
+    assert manager.create(KIND, "a").capabilities == declared
+    assert Silent.capabilities == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("policy", "declared"),
+    [(Dynamic, frozenset()), (SilentHeir, frozenset()), (Static, DYNAMIC)],
+)
+def test_other_capabilities_than_those_of_the_provider_break_the_contract(
+    build: Any, targets: types.ModuleType, policy: type[SchedulingPolicy], declared: Any
+) -> None:
+    targets.C = policy  # type: ignore[attr-defined]
+    manager = build(policies(Provider("a", "fake_targets:C", capabilities=declared)))
+    with pytest.raises(ContractViolation, match="dynamic_order") as caught:
+        manager.create(KIND, "a")
+    assert caught.value.plugin == "mine"
+
+
+# Options of requests
+
+
+def requesting(name: str, *structs: Any, plugin: str) -> EngineHooks:
+    return policies(
+        *(
+            Provider(f"{name}{number or ''}", "m:C", request_options=struct)
+            for number, struct in enumerate(structs)
+        ),
+        name=plugin,
+    )
+
+
+def test_request_options_by_provider_name(build: Any) -> None:
+    manager = build(requesting("a", Limit, None, plugin="one"), policies(Provider("c", "m:C")))
+    assert manager.request_options() == {"a": Limit}
+
+
+class Unreadable(msgspec.Struct):
+    value: "NoSuchType"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+@pytest.mark.parametrize("struct", [dict, Limit(), Unreadable])
+def test_request_options_must_be_a_readable_struct(build: Any, struct: Any) -> None:
+    with pytest.raises(ContractViolation, match="request_options of 'a'"):
+        build(requesting("a", struct, plugin="one"))
+
+
+class SamplerToo(EngineHooks):
+    PLUGIN = PluginInfo(name="two", api=">=1.0")
+
+    def __init__(self, struct: Any) -> None:
+        self._struct = struct
+
+    @hookimpl
+    def register_samplers(self) -> Any:
+        yield Provider("a", "m:C", request_options=self._struct)
+
+
+def test_two_kinds_of_one_name_have_the_same_request_options(build: Any) -> None:
+    one = requesting("a", Limit, plugin="one")
+    assert build(one, SamplerToo(Limit)).request_options() == {"a": Limit}
+    with pytest.raises(PluginConflictError, match=r"one.*two.*extensions\['a'\]"):
+        build(one, SamplerToo(Unlike))
+
+
+def test_the_explicit_choice_decides_about_request_options_too(site: Any, build: Any) -> None:
+    site.plugin(
+        "one",
+        "@hookimpl\ndef register_scheduling_policies(self):\n"
+        "    yield Provider('a', 'm:C', request_options=R)",
+        top="import msgspec\nclass R(msgspec.Struct):\n    size: int = 1\n",
+    )
+    local = requesting("a", Limit, plugin="mine")
+    assert build(local, config=selecting("local:a")).request_options() == {"a": Limit}
+    chosen = build(local, config=selecting("one-dist:a")).request_options()
+    assert chosen["a"].__name__ == "R"
+
+
+class Unlike(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    other: int = 1

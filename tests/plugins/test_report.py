@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from framework.plugins import PluginReport
+from framework.plugins.specs import HOOKS
 from hookspecs.events import CacheReset
+from hookspecs.hooks import EngineHooks
+from hookspecs.info import Tier
+from hookspecs.kinds import PLUGIN_KINDS
 
 
 def test_what_a_report_says(site: Any, build: Any) -> None:
@@ -56,3 +61,32 @@ def test_a_report_survives_json(site: Any, build: Any) -> None:
     site.plugin("x", "@hookimpl\ndef on_cache_reset(self, event): ...")
     (report,) = build().report()
     assert msgspec.json.decode(msgspec.json.encode(report), type=PluginReport) == report
+
+
+def test_what_no_version_uses_yet_is_said_once(
+    site: Any, build: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    unused = "\n".join(
+        f"@hookimpl\ndef {kind.hook}(self):\n    yield Provider('x', 'm:C')"
+        for kind in PLUGIN_KINDS.values()
+        if HOOKS[kind.hook].meta.tier is Tier.PROVISIONAL
+    )
+    used = "\n@hookimpl\ndef register_samplers(self):\n    yield Provider('y', 'm:C')"
+    site.plugin("early", unused + used)
+    manager = build(enable=("early",))
+    said = [record.getMessage() for record in caplog.records]
+    provisional = [hook for hook in HOOKS if HOOKS[hook].meta.tier is Tier.PROVISIONAL]
+    assert "register_tracers" in provisional and "register_samplers" not in provisional
+    for hook in provisional:
+        (line,) = [line for line in said if f"{hook}," in line]
+        assert "early" in line and "provisional" in line and "no use of it" in line
+    assert len(said) == len(provisional)
+    assert [found.provider.name for found in manager.providers("tracer")] == ["x"]
+
+
+def test_unused_hooks_say_so() -> None:
+    """What the configuration can not select and the engine never asks for."""
+    for spec in HOOKS.values():
+        provisional = spec.meta.tier is Tier.PROVISIONAL
+        doc = getattr(EngineHooks, spec.name).__doc__
+        assert ("Not used by this version" in doc) == provisional

@@ -112,6 +112,41 @@ def test_with_nobody_else_a_newcomer_starts_where_the_last_one_left() -> None:
     assert sum(order) == 3, "both take turns: b owes nothing and is owed nothing"
 
 
+def test_what_is_computed_again_after_a_preemption_is_not_charged_again() -> None:
+    kernel = MiniKernel(
+        num_blocks=64,
+        max_num_seqs=2,
+        policies=[make_policy(FairSharePolicy, FairShareOptions())],
+        enable_prefix_caching=False,
+    )
+    scheduled = 0
+    finished = {"long": 0, "short": 0}
+    for number in range(400):
+        keep_busy(kernel, "long", prompt=16, max_tokens=8)
+        keep_busy(kernel, "short", prompt=2, max_tokens=2)
+        present = list(kernel.requests.values())
+        scheduled += kernel.step().total_num_scheduled_tokens
+        for request in present:
+            finished[request.tenant] += (request.num_tokens - 1) * request.finished
+        if number % 4 == 3:
+            kernel.scheduler.preempt_all()
+    assert scheduled > 1.5 * sum(kernel.served.values()), "a third and more was computed again"
+    assert abs(finished["long"] / finished["short"] - 1.0) < 0.1
+
+
+def test_a_preempted_request_is_not_charged_in_advance_for_what_it_has_paid() -> None:
+    kernel = busy_kernel(max_num_seqs=2)
+    kernel.add(16, max_tokens=9, tenant="a")
+    kernel.add(20, max_tokens=9, tenant="b")
+    for _ in range(3):
+        kernel.step()
+    assert kernel.served == {"a": 18, "b": 20}
+    kernel.scheduler.preempt_all()
+    kernel.add(3, max_tokens=9, tenant="b")
+    kernel.add(3, max_tokens=9, tenant="a")
+    assert sorted(kernel.schedule_of_next_step()) == ["r0", "r3"]
+
+
 def test_requests_of_one_tenant_keep_their_order() -> None:
     kernel = busy_kernel(max_num_seqs=1)
     for _ in range(5):

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from builtin_plugins.sampler_default.bad_words import BadWords
 from hookspecs.contracts.logits import SampledBatch, Sampler
 from hookspecs.types.step import NewRequest
 
@@ -73,6 +76,39 @@ def test_bad_words_of_a_resumed_request(
         make_request(outputs=[1, 2], temperature=0, bad_words_token_ids=[[1, 2, 3], [2, 4]])
     )
     assert _greedy(sampler, sample, [0, 1, 2, 5, 4, 3], 2) == [5, 3]
+
+
+@given(
+    words=st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=7), min_size=1, max_size=6),
+    outputs=st.lists(st.integers(0, 2), max_size=40),
+    resumed_at=st.integers(0, 40),
+)
+def test_bad_words_by_definition(
+    words: list[list[int]], outputs: list[int], resumed_at: int
+) -> None:
+    """A token is masked when it is the last of a word and the output ends with the others."""
+    rules = BadWords(words, outputs[:resumed_at])
+    for count in range(min(resumed_at, len(outputs)), len(outputs) + 1):
+        so_far = outputs[:count]
+        expected = {word[-1] for word in words if so_far[-len(word) + 1 :] == word[:-1]}
+        assert set(rules.completing().tolist()) == expected
+        if count < len(outputs):
+            rules.accept(outputs[count])
+
+
+def test_many_long_bad_words_that_begin_alike(
+    make_sampler: MakeSampler, make_request: MakeRequest, sample: Sample
+) -> None:
+    sampler = make_sampler(6)
+    words = [[1] * length + [5] for length in range(1, 200)]
+    words += [[1] * length + [2] + [1] * (200 - length) + [4] for length in range(1, 200)]
+    sampler.add(make_request(temperature=0, bad_words_token_ids=words))
+    row = [0.0, 1.0, 0.0, 0.0, 2.0, 3.0]
+    assert _greedy(sampler, sample, row, 2) == [5, 5]
+    for after, expected in ((149, [4, 5]), (150, [1, 1])):
+        outputs = [1] * 50 + [2] + [1] * after
+        sampler.add(make_request(outputs=outputs, temperature=0, bad_words_token_ids=words))
+        assert _greedy(sampler, sample, row, 2) == expected
 
 
 def test_allowed_tokens_and_bias(

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from builtin_plugins.policies.deadline import DeadlinePolicy
 from builtin_plugins.policies.options import PriorityOptions
 from builtin_plugins.policies.priority import PriorityPolicy
-from hookspecs.contracts.policy import Admission, PolicyCapability, SchedulerView, SchedulingPolicy
+from hookspecs.config import EngineConfig
+from hookspecs.contracts.policy import (
+    Admission,
+    PolicyCapability,
+    PolicyContext,
+    SchedulerView,
+    SchedulingPolicy,
+)
 from hookspecs.contracts.request_view import RequestView
+from hookspecs.types.kv import CachedPrefix
 from hookspecs.types.request import FinishReason, RequestStatus
 from hookspecs.types.step import SchedulerOutput
 from tests.mini_kernel import MiniKernel, make_policy, sliding
@@ -97,6 +107,99 @@ def test_those_behind_a_request_that_is_not_admitted_are_considered() -> None:
     assert slow.status is RequestStatus.WAITING
     kernel.run()
     assert kernel.ended["r1"] is FinishReason.LENGTH
+
+
+class Gate(SchedulingPolicy):
+    """Orders by priority, and holds back the tenants that are in `held`."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self.held = {"slow"}
+        self.asked: list[str] = []
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> tuple[int]:
+        return (request.priority,)
+
+    def admit(self, request: RequestView, view: SchedulerView) -> Admission:
+        self.asked.append(request.request_id)
+        return Admission.WAIT if request.tenant in self.held else Admission.ADMIT
+
+
+class MovingGate(Gate):
+    """The same, but asks for its keys at every step."""
+
+    capabilities = frozenset({PolicyCapability.DYNAMIC_ORDER})
+
+
+def gated(policy: type[Gate], num_held: int) -> tuple[MiniKernel, Gate]:
+    gate = policy(PolicyContext(config=EngineConfig()))
+    kernel = MiniKernel(num_blocks=64, policies=[gate])
+    for _ in range(num_held):
+        kernel.add(2, tenant="slow")
+    return kernel, gate
+
+
+@pytest.mark.parametrize("policy", [Gate, MovingGate])
+def test_whoever_waits_behind_many_that_are_held_back_has_its_turn(policy: type[Gate]) -> None:
+    kernel, gate = gated(policy, 600)
+    last = kernel.add(2, max_tokens=1)
+    lookups = []
+    kernel.kv.lookup = lambda request: lookups.append(request) or CachedPrefix()  # type: ignore
+    turns = []
+    for _ in range(8):
+        gate.asked.clear()
+        kernel.step()
+        assert len(gate.asked) <= 256
+        assert gate.asked[:64] == [f"r{index}" for index in range(64)]
+        turns.append(set(gate.asked))
+        if last.finished:
+            break
+    assert last.finished and len(turns) == 3, "64 at the front, and 192 others at each step"
+    assert set.union(*turns) == {f"r{index}" for index in range(601)}
+    assert lookups == [last], "what is held back is not searched for in the cache"
+    again = set()
+    for _ in range(4):
+        gate.asked.clear()
+        kernel.step()
+        again.update(gate.asked)
+    assert again == {f"r{index}" for index in range(600)}, "then turns begin anew"
+
+
+@pytest.mark.parametrize("policy", [Gate, MovingGate])
+def test_the_order_counts_while_turns_are_taken(policy: type[Gate]) -> None:
+    kernel, gate = gated(policy, 600)
+    kernel.step()
+    urgent_one = kernel.add(2, max_tokens=9, priority=-1)
+    late = kernel.add(2, max_tokens=9, priority=1)
+    assert list(kernel.schedule_of_next_step()) == [urgent_one.request_id]
+    assert late.slot < 0
+    gate.held.clear()
+    started = list(kernel.schedule_of_next_step())
+    assert started == [urgent_one.request_id, *(f"r{index}" for index in range(7))]
+
+
+def test_requests_that_leave_the_queue_do_not_take_the_turn_of_others() -> None:
+    kernel, gate = gated(Gate, 400)
+    kernel.step()
+    for index in range(100, 300):
+        kernel.abort(kernel.requests[f"r{index}"])
+    gate.asked.clear()
+    kernel.step()
+    assert set(gate.asked) >= {f"r{index}" for index in range(300, 400)}
+
+
+def test_one_without_room_holds_back_those_behind_it_and_not_those_before_it() -> None:
+    kernel, gate = gated(Gate, 300)
+    running = kernel.add(100, max_tokens=60, priority=-1)
+    kernel.step()
+    big = kernel.add(200, max_tokens=1, priority=1)
+    small = kernel.add(2, max_tokens=1, priority=2)
+    for _ in range(4):
+        kernel.step()
+    assert (running.status, big.status) == (RequestStatus.RUNNING, RequestStatus.WAITING)
+    assert small.status is RequestStatus.WAITING
+    gate.held.clear()
+    assert list(kernel.schedule_of_next_step())[1:] == [f"r{index}" for index in range(7)]
 
 
 def test_priority_orders_the_queue() -> None:
@@ -272,6 +375,25 @@ def test_a_deadline_that_passes_is_checked_before_anything_starts() -> None:
     kernel.add(4, deadline=kernel.now + 0.5)
     assert kernel.schedule_of_next_step() == {}
     assert kernel.ended == {"r0": FinishReason.TIMEOUT}
+
+
+@pytest.mark.parametrize("ended_by", ["timeout", "refusal", "growth"])
+def test_nothing_stays_of_a_request_that_the_scheduler_ended(ended_by: str) -> None:
+    """Another may have its id: it can be pushed out, and it ends once."""
+    kernel = MiniKernel(num_blocks=8, policies=[make_policy(DeadlinePolicy), urgent()])
+    if ended_by == "timeout":
+        kernel.add(4, deadline=kernel.now + 0.5)
+    else:
+        kernel.add(40 if ended_by == "refusal" else 30, max_tokens=20, fits=False)
+    kernel.run()
+    assert kernel.ended.pop("r0") is not FinishReason.LENGTH
+    again = kernel.add(20, max_tokens=8, priority=2, request_id="r0")
+    kernel.step()
+    kernel.add(20, max_tokens=2, priority=1)
+    assert kernel.schedule_of_next_step() == {"r2": 20}
+    assert again.status is RequestStatus.PREEMPTED
+    kernel.run()
+    assert kernel.ended["r0"] is FinishReason.LENGTH
 
 
 def test_abort_of_a_waiting_request() -> None:

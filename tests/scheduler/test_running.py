@@ -105,11 +105,8 @@ def test_victims_are_taken_in_queue_order() -> None:
     kernel = MiniKernel(num_blocks=4, block_size=4)
     for _ in range(4):
         kernel.add(3, max_tokens=13)
-    preempted: list[str] = []
-    kernel.on_scheduled = lambda output: preempted.extend(output.preempted_request_ids)
-    for _ in range(3):
-        kernel.step()
-    assert preempted == ["r3", "r2"]
+    outputs = [kernel.step() for _ in range(3)]
+    assert [name for step in outputs for name in step.preempted_request_ids] == ["r3", "r2"]
 
 
 def test_a_request_that_is_last_itself_is_preempted_and_others_go_on() -> None:

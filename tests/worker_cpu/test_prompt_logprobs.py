@@ -45,3 +45,14 @@ def test_equal_log_softmax(
         best = np.sort(table, 1)[:, ::-1][:, :wanted]
         np.testing.assert_allclose(values[:, 1:], best, atol=1e-4)
         assert request.output == reference(family).greedy(request.prompt, 3)
+
+
+@pytest.mark.parametrize("preempt_at", [1, 2, 3, 4])
+def test_a_resumed_request_does_not_give_them_again(
+    preempt_at: int, checkpoint: Callable[[str], ResolvedModel]
+) -> None:
+    request = Request(random_prompt(9), 4, params=SamplingParams(prompt_logprobs=1))
+    Driver(checkpoint("llama")).run(request, chunk=5, preempt_at=preempt_at)
+    sizes = [len(piece.counts) for piece in request.prompt_pieces]
+    # The first output comes with the second step; until then all is computed anew.
+    assert sizes == ([6, 6, 3] if preempt_at == 1 else [6, 3])
