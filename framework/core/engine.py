@@ -269,8 +269,6 @@ class EngineCore:
             if not request.finished:
                 self._end(Ending(request, reason, message or None, True, False))
         check_schedule(scheduled, table, self._kv_cache, self._budget)
-        preempted = table.take_preempted()
-        self._num_preempted += len(preempted)
         for request in table.take_started():
             if request.scheduled_at is None:
                 request.scheduled_at = self._clock()
@@ -279,7 +277,8 @@ class EngineCore:
             self._step += 1
             scheduled.step = self._step
             scheduled.released_slots = table.take_released()
-            scheduled.preempted_request_ids = preempted
+            scheduled.preempted_request_ids = table.take_preempted()
+            self._num_preempted += len(scheduled.preempted_request_ids)
             table.advance(scheduled.slots, scheduled.num_scheduled_tokens)
 
     def _end(self, ending: Ending) -> None:
