@@ -9,18 +9,24 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from builtin_plugins.model_sources.local_path import local_path
+
 __all__ = ["cache_directory", "file_digest"]
 
 _CHUNK = 16 << 20  # bytes
 
 
 def cache_directory() -> Path:
-    """FRAMEWORK_CACHE_DIR, else XDG_CACHE_HOME/engine-framework, else ~/.cache/engine-framework."""
+    """FRAMEWORK_CACHE_DIR, else XDG_CACHE_HOME/engine-framework, else ~/.cache/engine-framework.
+
+    Raises ModelNotFoundError where that is no path, as in a container without a home directory.
+    """
     own = os.environ.get("FRAMEWORK_CACHE_DIR")
     if own:
-        return Path(own).expanduser()
+        return local_path("FRAMEWORK_CACHE_DIR", own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "engine-framework"
+    cache = Path(base) if base else local_path("the home directory", "~") / ".cache"
+    return cache / "engine-framework"
 
 
 def file_digest(path: Path, directory: Path, progress: Callable[[str, float], None]) -> str:

@@ -151,9 +151,7 @@ def _resolve(readings: Iterable[Reading]) -> ResolvedConfig:
         for setting in reading.settings:
             problem: str | None
             if not _is_unicode(setting.value):
-                problem: str | None = (
-                    f"{setting.place}: {setting.name} has text that is not valid Unicode."
-                )
+                problem = f"{setting.place}: {setting.name} has text that is not valid Unicode."
             elif setting.name in KEYS and setting.name != OPTIONS:
                 problem = _put(setting, tree)
                 winners[setting.name] = setting

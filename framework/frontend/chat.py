@@ -26,7 +26,7 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
         if not isinstance(message, dict):
             raise _error(f"{at} is {shorten(message)}; it must be a dict with role and content")
         role = message.get("role")
-        if role not in ROLES:
+        if not isinstance(role, str) or role not in ROLES:
             raise _error(f"{at} has the role {shorten(role)}; known are {', '.join(ROLES)}", role)
         content = message.get("content")
         if content is None and role == "assistant" and message.get("tool_calls"):

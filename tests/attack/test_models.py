@@ -120,3 +120,12 @@ def test_gguf_files(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(UnsupportedModelError):
         GgufFile(path)
+
+
+def test_a_cache_directory_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header(0, 0))
+    for name in ("~nobody-of-this-name/x", "x" * 5_000, "/dev/null/x"):
+        monkeypatch.setenv("FRAMEWORK_CACHE_DIR", name)
+        with pytest.raises(ModelNotFoundError):
+            framework.launch({"model": {"name": str(path)}})
