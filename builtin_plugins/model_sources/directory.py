@@ -99,6 +99,12 @@ def _check_shards(directory: Path, index: Path) -> None:
             f"{str(index)!r} is not a valid index of weight files ({error!r}). "
             "Download the model again."
         ) from error
+    outside = sorted(name for name in names if Path(name).name != name)
+    if outside:
+        raise UnsupportedModelError(
+            f"{str(index)!r} names weight files outside of its own directory: {outside[0]!r}. "
+            "Only plain file names are read."
+        )
     missing = sorted(name for name in names if not (directory / name).is_file())
     if missing:
         raise ModelNotFoundError(

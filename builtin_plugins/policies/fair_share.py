@@ -61,16 +61,17 @@ class FairSharePolicy(SchedulingPolicy):
 
     def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
         """(virtual time at which its tenant's turn comes to it,)"""
-        if view.now != self._keys_time:
+        key = self._keys.get(request.request_id)
+        if key is None:  # It comes last of its tenant's: the others need not be looked at.
+            tenant = self._active.get(request.tenant) or self._join(request.tenant, view)
+            tenant.requests[request.request_id] = request
+            key = self._queue(request, tenant)
+        elif view.now != self._keys_time:
             self._keys_time = view.now
             self._keys.clear()
             for name, tenant in self._active.items():
                 self._charge(name, tenant, view)
-        key = self._keys.get(request.request_id)
-        if key is None:
-            tenant = self._active.get(request.tenant) or self._join(request.tenant, view)
-            tenant.requests[request.request_id] = request
-            key = self._queue(request, tenant)
+            key = self._keys[request.request_id]
         return (key,)
 
     def on_finish(self, request: RequestView, reason: FinishReason) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from framework.core.attribution import Attribution
+from framework.core.guards import Exclusive, PhaseGuard
 from framework.core.invariants import (
     check_cache,
     check_future,
@@ -99,7 +99,10 @@ class EngineCore:
         self._by_handle: dict[tuple[int, int], Request] = {}
         self._arrived: list[Request] = []
         self._given_up: list[tuple[Request, FinishReason]] = []
-        self._busy = False
+        self._exclusive = Exclusive()
+        self._guards = {
+            phase: PhaseGuard(phase, self._stop_because) for phase in parts.phase_plugins
+        }
         self._arrivals = 0
         self._step = 0
         self.last_step_was_empty = False
@@ -172,8 +175,8 @@ class EngineCore:
     def _drain_unless_busy(self) -> None:
         """Outside of a step inputs take effect at once; inside (an observer, or a stream that
         the garbage collector closes) they must not change what the step works on."""
-        if not self._busy:
-            with self._exclusive(), self._fatal("schedule"):
+        if not self._exclusive.held:
+            with self._exclusive, self._guards["schedule"]:
                 self._drain()
 
     def _drain(self) -> None:
@@ -211,10 +214,10 @@ class EngineCore:
         Raises what made the engine unusable, once; after that EngineDeadError.
         """
         self._require_alive()
-        if self._busy:
+        if self._exclusive.held:
             raise InternalError("step was called inside of a step")
-        with self._exclusive():
-            with self._fatal("schedule"):
+        with self._exclusive:
+            with self._guards["schedule"]:
                 begin = self._clock()
                 self.parts.view.refresh()
                 self._drain()
@@ -223,28 +226,28 @@ class EngineCore:
             self.last_step_was_empty = not scheduled.num_rows
             if scheduled.num_rows:
                 self._run(scheduled, begin)
-            with self._fatal("update_from_output"):
+            with self._guards["update_from_output"]:
                 self._check()
                 return self._publish()
 
     def _run(self, scheduled: SchedulerOutput, begin: float) -> None:
         """The forward, its tokens, and what follows from them."""
         decided = self._clock()
-        with self._fatal("execute_model"):
+        with self._guards["execute_model"]:
             launched = self._execute_phase(scheduled)
             check_future("execute_model", launched)
             if launched.done():
                 launched.result()
-        with self._fatal("sample_tokens"):
+        with self._guards["sample_tokens"]:
             sampling = self._sample_phase(None)
             check_future("sample_tokens", sampling)
-        with self._fatal("execute_model"):
+        with self._guards["execute_model"]:
             launched.result()
-        with self._fatal("sample_tokens"):
+        with self._guards["sample_tokens"]:
             result = sampling.result()
             check_result(scheduled, result, self.parts.model.info.vocab_size)
         ran = self._clock()
-        with self._fatal("update_from_output"):
+        with self._guards["update_from_output"]:
             applied = apply_result(
                 scheduled, result, self._table, self._kv_cache, self._outputs, self._end
             )
@@ -309,7 +312,7 @@ class EngineCore:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks. False while blocks are in use."""
         self._require_alive()
-        with self._fatal("schedule"):
+        with self._guards["schedule"]:
             done = self._kv_cache.reset_prefix_cache()
         if done and self._calls.has_observers("on_cache_reset"):
             self._calls.on_cache_reset(CacheReset(engine_index=self.parts.engine_index))
@@ -353,27 +356,14 @@ class EngineCore:
             )
         return None
 
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
-
-    @contextmanager
-    def _fatal(self, phase: str) -> Iterator[None]:
-        """An exception in here stops the engine, attributed to the plugin it came from. An
-        interrupt does too: the step is half done."""
-        try:
-            yield
-        except BaseException as error:
-            if self.state is not EngineState.RUNNING:
-                raise
-            failure = self._attribution.attribute(phase, error)
-            self._die(failure)
-            if failure is error or not isinstance(error, Exception):
-                raise
+    def _stop_because(self, phase: str, error: BaseException) -> None:
+        """What a guard does with an exception: the engine stops, attributed to the plugin it
+        came from. An interrupt stops it too: the step is half done."""
+        if self.state is not EngineState.RUNNING:
+            return
+        failure = self._attribution.attribute(phase, error)
+        self._die(failure)
+        if failure is not error and isinstance(error, Exception):
             raise failure from error
 
     def _observe(

@@ -33,7 +33,14 @@ def test_files(tmp_path: Path, content: bytes) -> None:
 
 def test_paths(tmp_path: Path) -> None:
     os.symlink("loop", tmp_path / "loop")
-    names = [tmp_path, tmp_path / "loop", "~nobody-of-this-name/x", "x" * 5_000, "", "/dev/zero"]
+    names: list[Any] = [
+        tmp_path,
+        tmp_path / "loop",
+        "~nobody-of-this-name/x",
+        "x" * 5_000,
+        "",
+        "/dev/zero",
+    ]
     for name in names:
         with pytest.raises(ConfigError):
             load_config(file=name, environ={})

@@ -26,7 +26,7 @@ class Unspeakable(Exception):
         raise RuntimeError("no text")
 
 
-def plugin(name: Any = "hostile", **hooks: Callable[..., Any]) -> EngineHooks:
+def plugin(name: Any = "hostile", **hooks: Callable[..., Any]) -> Any:
     members = {hook: hookimpl(function) for hook, function in hooks.items()}
     info = PluginInfo(name=name, api=">=1.0,<2")
     return type("Hostile", (EngineHooks,), {"PLUGIN": info, **members})()

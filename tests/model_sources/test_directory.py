@@ -183,3 +183,11 @@ def test_which_names_match(make_context, checkpoint):
     matches = DirectorySource(make_context()).matches
     assert matches(str(checkpoint())) and matches("./missing") and matches("~/missing")
     assert not any(map(matches, ("", "org/name", "package:x", "/a/b.gguf", str(Path("a") / "b"))))
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../other/model.safetensors", "a/b.safetensors"])
+def test_an_index_names_files_of_its_own_directory(make_context, checkpoint, name):
+    path = checkpoint()
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(UnsupportedModelError, match="outside of its own directory"):
+        resolve(make_context, path)

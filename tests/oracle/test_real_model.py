@@ -88,7 +88,7 @@ def test_priorities_with_preemption(real: RealModel) -> None:
     random.seed(0)
     priorities = [random.randrange(4) for _ in real.prompts]
     with framework.launch(settings, plugins=[observer]) as engine:
-        llm = engine.llm.engine
+        llm = engine.engine
         outputs: dict[str, RequestOutput] = {}
 
         def step() -> None:
