@@ -27,6 +27,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict $(wildcard sample_plugins/*/src)
 	$(BIN)/lint-imports
 
 docs: install

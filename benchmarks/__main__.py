@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import plugin_layer
+from benchmarks import attention_backends, plugin_layer
 
-BENCHMARKS = {"plugin-layer": plugin_layer.main}
+BENCHMARKS = {
+    "attention-backends": attention_backends.main,
+    "plugin-layer": plugin_layer.main,
+}
 
 
 def main(names: list[str]) -> int:

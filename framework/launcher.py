@@ -16,7 +16,8 @@ from typing import Any
 from framework.client.base import EngineInfo
 from framework.client.in_process import InProcessClient
 from framework.config import load_config, require_model
-from framework.core.setup import build_engine_core, resolve_model
+from framework.core.choice import resolve_model
+from framework.core.setup import build_engine_core
 from framework.frontend.input_processor import InputProcessor
 from framework.frontend.llm import LLM
 from framework.frontend.llm_engine import LLMEngine

@@ -32,10 +32,10 @@ class UniprocExecutor(Executor):
         return self._worker
 
     def start(self) -> None:
-        worker = self.context.create_worker(0, 0, 1)
+        # Kept before it starts, so that a start that fails half-way is shut down too.
+        self._worker = worker = self.context.create_worker(0, 0, 1)
         worker.init_device()
         worker.load_model()
-        self._worker = worker
 
     def kv_layer_specs(self) -> list[KVLayerSpec]:
         return self.worker.kv_layer_specs()

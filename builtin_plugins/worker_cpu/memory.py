@@ -29,10 +29,9 @@ def kv_line(kv_bytes: int, configured: bool) -> str:
     """The ledger's line for what the KV cache may take."""
     if configured:
         return f"memory: up to {_mib(kv_bytes)} for the KV cache (cache.kv_bytes)"
-    available = psutil.virtual_memory().available
     return (
         f"memory: up to {_mib(kv_bytes)} for the KV cache ({_KV_SHARE:.0%} of the available "
-        f"{_mib(available)}, at most {_mib(_KV_MOST)}; set cache.kv_bytes to change it)"
+        f"memory, at most {_mib(_KV_MOST)}; set cache.kv_bytes to change it)"
     )
 
 

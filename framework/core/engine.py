@@ -285,7 +285,7 @@ class EngineCore:
             table.advance(scheduled.slots, scheduled.num_scheduled_tokens)
 
     def _end(self, ending: Ending) -> None:
-        """The one way out of the engine: blocks, queues, slot, output row, observers."""
+        """The one way out of a queued request: blocks, queues, slot, output row, observers."""
         request, reason, error, keep_blocks, has_row = ending
         if request.slot >= 0:
             self._kv_cache.free(request.slot, keep=keep_blocks)

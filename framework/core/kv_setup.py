@@ -53,6 +53,11 @@ def make_kv_config(
     Without an explicit size, no more blocks than `max_useful_tokens` could ever fill; None where
     unused blocks keep prefixes, so that there is no such bound.
     """
+    if cache.num_blocks is not None and cache.kv_bytes is not None:
+        raise ConfigError(
+            f"cache.num_blocks is {cache.num_blocks} and cache.kv_bytes is {cache.kv_bytes}; "
+            "give one of them"
+        )
     groups = form_groups(specs, windows=windows)
     by_layer = {spec.layer: spec for spec in specs}
     num_buffers = max((len(group.layers) for group in groups), default=0)

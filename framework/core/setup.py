@@ -12,100 +12,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
+from framework.core.choice import choose_worker
 from framework.core.engine import EngineCore, EngineParts
-from framework.core.features import check_features
+from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
 from framework.core.limits import fit_model_len, fitted_model_len, nominal_model_len
 from framework.core.policy_stack import PolicyStack
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
-from framework.plugins.construct import import_target
-from framework.plugins.discovery import Source
 from framework.plugins.failure import describe
 from framework.plugins.manager import PluginManager
-from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.attention import AttentionBackend
 from hookspecs.contracts.executor import Executor
-from hookspecs.contracts.kv_cache import EvictionPolicy, KVCacheCapability, KVCacheManager
+from hookspecs.contracts.kv_cache import EvictionPolicy, KVCacheManager
 from hookspecs.contracts.logits import Sampler, SamplerContext
-from hookspecs.contracts.model import ModelLoader, ModelSource, ResolvedModel
+from hookspecs.contracts.model import ModelLoader, ResolvedModel
 from hookspecs.contracts.policy import SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler
 from hookspecs.contracts.worker import Worker
 from hookspecs.errors import (
     FrameworkError,
-    MissingDependencyError,
-    ModelNotFoundError,
     ProviderError,
-    ProviderNotFoundError,
 )
 from hookspecs.events import EngineStarted, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
 
-__all__ = ["build_engine_core", "choose_worker", "resolve_model"]
+__all__ = ["build_engine_core"]
 
 logger = logging.getLogger("framework.core")
 
 Report = Callable[[str], None]
 Progress = Callable[[str, float], None]
-
-
-def resolve_model(plugins: PluginManager, progress: Progress) -> ResolvedModel:
-    """Ask the configured source, or the first whose `matches` says so."""
-    model = plugins.config.model
-    if model.source != "auto":
-        names = [model.source]
-    else:
-        found = plugins.providers("model_source")
-        found.sort(key=lambda registered: registered.ref.source is not Source.BUILTIN)
-        names = [registered.provider.name for registered in found]
-    for name in names:
-        try:
-            source: ModelSource = plugins.try_out("model_source", name, progress=progress)
-        except (ProviderError, MissingDependencyError) as error:
-            if model.source != "auto":
-                raise
-            logger.warning("model source %r is not asked: %s", name, error)
-            continue
-        if model.source != "auto" or source.matches(model.name):
-            plugins.mark_used("model_source", name)
-            return source.resolve(model.name, model.revision)
-    raise ModelNotFoundError(
-        f"no model source takes model.name = {model.name!r}; asked were {', '.join(names)}. Give "
-        "a local directory, a hub name, package:NAME, or the path of a .gguf file"
-    )
-
-
-def choose_worker(plugins: PluginManager) -> str:
-    """The configured worker, or the one that rates this machine highest."""
-    configured: str = plugins.config.executor.worker
-    if configured != "auto":
-        return configured
-    rated: list[tuple[int, str]] = []
-    for registered in plugins.providers("worker"):
-        name = registered.provider.name
-        if not _may_be_chosen(plugins, registered):
-            continue
-        try:
-            rating = cast(type[Worker], import_target(registered)).rate()
-        except Exception as error:
-            logger.warning("worker %r is not considered: %s", name, error)
-            continue
-        rated.append((rating, name))
-    best = max(rated, default=(0, ""))
-    if best[0] <= 0:
-        raise ProviderNotFoundError(
-            "executor.worker is auto, but no worker suits this machine; installed are "
-            f"{', '.join(name for _, name in rated) or 'none'}. Name one to force it"
-        )
-    return best[1]
-
-
-def _may_be_chosen(plugins: PluginManager, registered: RegisteredProvider) -> bool:
-    """Installed is not selected: a third-party worker takes part in `auto` when its plugin is
-    enabled by name, or was given to `launch`."""
-    ref = registered.ref
-    return ref.source is not Source.ENTRY_POINT or ref.name in plugins.config.plugins.enable
 
 
 def build_engine_core(
@@ -120,7 +57,7 @@ def build_engine_core(
     try:
         with _starting(plugins):
             executor.start()
-            kv_config = _plan_cache(plugins, executor, limit, report)
+            kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
             executor.initialize_kv_cache(kv_config)
         _announce_workers(plugins, workers)
         core = _build(plugins, model, executor, worker_name, limit, kv_config, report, engine_index)
@@ -307,24 +244,17 @@ def _make_executor(
 
 
 def _plan_cache(
-    plugins: PluginManager, executor: Executor, limit: int, report: Report
+    plugins: PluginManager, executor: Executor, worker_name: str, limit: int, report: Report
 ) -> KVCacheConfig:
     config = plugins.config
     specs = executor.kv_layer_specs()
-    manager = plugins.capabilities("kv_cache_manager", config.cache.manager)
-    windows = KVCacheCapability.SLIDING_WINDOW in manager
-    if any(spec.sliding_window for spec in specs) and not windows:
-        report(
-            f"sliding windows do not save cache memory: KV cache manager "
-            f"{config.cache.manager!r} does not declare sliding_window"
-        )
-    kv_config = make_kv_config(
+    windows = any(spec.sliding_window for spec in specs)
+    return make_kv_config(
         specs,
         config.cache,
         available_bytes=executor.available_kv_bytes,
-        windows=windows,
+        windows=windows and keeps_windows(plugins, worker_name, report),
         max_useful_tokens=(
             None if config.cache.enable_prefix_caching else config.scheduler.max_num_seqs * limit
         ),
     )
-    return kv_config

@@ -22,6 +22,7 @@ class Owners:
             module = plugin.ref.value.partition(":")[0]
             self._owners.setdefault(module.rpartition(".")[0] or module, plugin.ref.name)
         for plugin in plugins:
+            self._owners[plugin.ref.value.partition(":")[0]] = plugin.ref.name
             for found in plugin.providers:
                 self._owners[found.provider.target.partition(":")[0]] = plugin.ref.name
 

@@ -79,8 +79,9 @@ class Executor(ABC):
     ) -> list[Any]:
         """Run a registered command on every worker; results in rank order.
 
-        Raises KeyError for an unknown command, TimeoutError after `timeout` seconds, and
-        the worker's own exception with rank added.
+        Raises KeyError for an unknown command, TimeoutError after `timeout` seconds (an
+        executor that calls workers in its own thread can not interrupt them), and the worker's
+        own exception with a note of its rank.
         """
 
     @abstractmethod

@@ -23,7 +23,7 @@ from hookspecs.errors import ConfigError, UnsupportedFeatureError
         ({"executor": {"pipeline_parallel_size": 2}}, ["pipeline_parallel_size", "uniproc"]),
         ({"parallel": {"data_parallel_size": 2}}, ["data_parallel_size"]),
         ({"model": {"quantization": "int8"}}, ["quantization", "transformers"]),
-        ({"scheduler": {"async_stepping": "on"}}, ["async_stepping", "continuous"]),
+        ({"scheduler": {"async_stepping": "on"}}, ["async_stepping"]),
         ({"engine": {"process": "separate"}}, ["engine.process"]),
     ],
 )
@@ -34,18 +34,25 @@ def test_an_explicit_request_is_refused(sections: dict[str, Any], names: list[st
         assert name in str(error.value)
 
 
-def test_what_is_off_is_said_with_who_lacks_it() -> None:
+def test_settings_without_effect_are_said() -> None:
     lines: list[str] = []
     settings = {
         "model": {"name": "scripted"},
         "executor": {"worker": "scripted"},
         "cache": {"num_blocks": 8},
         "stats": {"loggers": []},
+        "serving": {"port": 9000, "api_keys": ["secret"]},
+        "kv_transfer": {"role": "prefill"},
     }
     with framework.launch(settings, report=lines.append):
         pass
-    (line,) = [line for line in lines if "asynchronous stepping" in line]
-    assert "scheduler 'continuous'" in line
+    silent = [line for line in lines if "has no effect" in line]
+    assert [line.split()[0] for line in silent] == [
+        "serving.port",
+        "serving.api_keys",
+        "kv_transfer.role",
+    ]
+    assert "secret" not in "".join(lines)
 
 
 def test_a_limit_above_the_models_own_is_refused() -> None:

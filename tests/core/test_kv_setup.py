@@ -66,3 +66,8 @@ def test_too_small_a_cache_names_both_numbers() -> None:
 @pytest.mark.parametrize("capacity", [0, 1, 31, 99, 100, 500])
 def test_fitted_limit(capacity: int) -> None:
     assert fit_model_len(100, lambda n: n <= capacity) == min(100, capacity)
+
+
+def test_blocks_and_bytes_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"num_blocks is 5.*kv_bytes is 9"):
+        make(CacheConfig(num_blocks=5, kv_bytes=9))

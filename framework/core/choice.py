@@ -1,0 +1,99 @@
+"""Choosing a model source and a worker where the configuration says `auto`. Core process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from framework.plugins.construct import import_target
+from framework.plugins.discovery import Source
+from framework.plugins.failure import describe
+from framework.plugins.manager import PluginManager
+from framework.plugins.registry import RegisteredProvider
+from hookspecs.contracts.model import ModelSource, ResolvedModel
+from hookspecs.contracts.worker import Worker
+from hookspecs.errors import (
+    FrameworkError,
+    ModelNotFoundError,
+    ProviderError,
+    ProviderNotFoundError,
+)
+
+__all__ = ["choose_worker", "resolve_model"]
+
+logger = logging.getLogger("framework.core")
+
+
+def resolve_model(plugins: PluginManager, progress: Callable[[str, float], None]) -> ResolvedModel:
+    """Ask the configured source, or the first whose `matches` says that the name is its own:
+    built-in sources before others. A source that can not even say so is left out, with a
+    warning."""
+    model = plugins.config.model
+    if model.source != "auto":
+        source = plugins.create("model_source", model.source, progress=progress)
+        return _resolve(plugins, model.source, source)
+    found = plugins.providers("model_source")
+    found.sort(key=lambda registered: registered.ref.source is not Source.BUILTIN)
+    names = [registered.provider.name for registered in found]
+    for name in names:
+        try:
+            source = plugins.try_out("model_source", name, progress=progress)
+            matches = source.matches(model.name)
+        except Exception as error:
+            logger.warning("model source %r is not asked: %s", name, describe(error))
+            continue
+        if matches:
+            plugins.mark_used("model_source", name)
+            return _resolve(plugins, name, source)
+    raise ModelNotFoundError(
+        f"no model source takes model.name = {model.name!r}; asked were {', '.join(names)}. Give "
+        "a local directory, a hub name, package:NAME, or the path of a .gguf file"
+    )
+
+
+def _resolve(plugins: PluginManager, name: str, source: ModelSource) -> ResolvedModel:
+    model = plugins.config.model
+    try:
+        return source.resolve(model.name, model.revision)
+    except FrameworkError:
+        raise
+    except Exception as error:
+        ref = plugins.resolve("model_source", name).ref
+        raise ProviderError(
+            f"model source {name!r} of {ref} could not resolve {model.name!r}: {describe(error)}",
+            plugin=ref.name,
+            distribution=ref.distribution,
+        ) from error
+
+
+def choose_worker(plugins: PluginManager) -> str:
+    """The configured worker, or the one that rates this machine highest."""
+    configured: str = plugins.config.executor.worker
+    if configured != "auto":
+        return configured
+    rated: list[tuple[int, str]] = []
+    for registered in plugins.providers("worker"):
+        name = registered.provider.name
+        if not _may_be_chosen(plugins, registered):
+            continue
+        try:
+            rating = cast(type[Worker], import_target(registered)).rate()
+        except Exception as error:
+            logger.warning("worker %r is not considered: %s", name, error)
+            continue
+        rated.append((rating, name))
+    best = max(rated, default=(0, ""))
+    if best[0] <= 0:
+        raise ProviderNotFoundError(
+            "executor.worker is auto, but no worker suits this machine; installed are "
+            f"{', '.join(name for _, name in rated) or 'none'}. Name one to force it"
+        )
+    return best[1]
+
+
+def _may_be_chosen(plugins: PluginManager, registered: RegisteredProvider) -> bool:
+    """Installed is not selected: a third-party worker takes part in `auto` when its plugin is
+    enabled by name, or was given to `launch`."""
+    ref = registered.ref
+    return ref.source is not Source.ENTRY_POINT or ref.name in plugins.config.plugins.enable
