@@ -112,7 +112,11 @@ class ModelConfig(Section, frozen=True, kw_only=True):
         int, Meta(ge=0, le=2**63 - 1, description="Seed of draws for requests that give none.")
     ] = 0
     trust_remote_code: Annotated[
-        bool, Meta(description="Allow code from the model's repository to run.")
+        bool,
+        Meta(
+            description="Allow Python code that comes with the model to run; code of other "
+            "repositories is refused."
+        ),
     ] = False
 
 

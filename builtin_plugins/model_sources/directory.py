@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import msgspec
 
 from builtin_plugins.model_sources.info import read_model_info
+from builtin_plugins.model_sources.json_file import read_object
 from builtin_plugins.model_sources.local_path import local_path
 from builtin_plugins.model_sources.tokenizer_path import tokenizer_path
 from hookspecs.contracts.model import ModelSource, ModelSourceContext, ResolvedModel
@@ -48,11 +48,17 @@ class DirectorySource(ModelSource):
 def describe(context: ModelSourceContext, name: str, directory: Path) -> ResolvedModel:
     """`directory`, which exists, as the model that the user called `name`.
 
-    Raises ModelNotFoundError when config.json or weights are missing, UnsupportedModelError
-    when they can not be served.
+    Raises ModelNotFoundError when config.json or weights are missing or can not be read,
+    UnsupportedModelError when they can not be served.
     """
-    info = read_model_info(directory, trust_remote_code=context.config.model.trust_remote_code)
-    _check_weights(directory)
+    try:
+        info = read_model_info(directory, trust_remote_code=context.config.model.trust_remote_code)
+        _check_weights(directory)
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"model {name!r}: its files in {str(directory)!r} can not be read ({error}). "
+            "Check their permissions, and the disk."
+        ) from error
     tokenizer = tokenizer_path(context, directory, has_tokenizer=info.has_tokenizer)
     return ResolvedModel(
         name=name,
@@ -93,8 +99,8 @@ def _check_weights(directory: Path) -> None:
 
 def _check_shards(directory: Path, index: Path) -> None:
     try:
-        names = {*map(str, json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        names = {*map(str, read_object(index)["weight_map"].values())}
+    except (KeyError, AttributeError) as error:
         raise UnsupportedModelError(
             f"{str(index)!r} is not a valid index of weight files ({error!r}). "
             "Download the model again."

@@ -84,6 +84,7 @@ class GgufSource(ModelSource):
             convert(path, temporary, self.context.progress)
             _flush(temporary)
             os.rename(temporary, target)
+            _flush_names(target.parent)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -94,3 +95,13 @@ def _flush(directory: Path) -> None:
     for path in directory.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
+    _flush_names(directory)
+
+
+def _flush_names(directory: Path) -> None:
+    """Forces the names in a directory to disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -20,6 +20,8 @@ TOKENIZER_PATTERNS = (
 )
 MODEL_PATTERNS = (*TOKENIZER_PATTERNS, "*.safetensors")
 
+_IGNORED = ("*/*", "consolidated*.safetensors")
+"""Files in subdirectories, and the same weights once more under the names of another layout."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w")
 
 
@@ -36,8 +38,9 @@ def download(
 ) -> Path:
     """The local directory with the files of `name` that match `patterns`; uses the Hub's cache.
 
-    Files in subdirectories are left out. Raises ModelNotFoundError when the repository or
-    revision does not exist, needs a permission, or can not be reached and is not in the cache.
+    Files in subdirectories and second copies of the weights are left out. Raises
+    ModelNotFoundError when the repository or revision does not exist, needs a permission, or can
+    not be reached and is not in the cache.
     """
     import huggingface_hub
     from huggingface_hub import errors
@@ -45,7 +48,7 @@ def download(
     progress(f"downloading {name}", 0.0)
     try:
         path = huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]
+            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(_IGNORED)
         )
     except errors.GatedRepoError as error:
         raise _failure(

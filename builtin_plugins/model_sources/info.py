@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from builtin_plugins.model_sources.json_file import read_object
 from hookspecs.contracts.model import ModelInfo
 from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
 
@@ -30,7 +30,7 @@ def read_model_info(directory: Path, *, trust_remote_code: bool) -> ModelInfo:
 
     Raises ModelNotFoundError when `config.json` is missing, UnsupportedModelError when a file
     is not valid JSON, lacks a needed value, or asks for code of the checkpoint to be run
-    without `trust_remote_code`.
+    without `trust_remote_code`; OSError when a file can not be read.
     """
     path = directory / "config.json"
     if not path.is_file():
@@ -38,7 +38,7 @@ def read_model_info(directory: Path, *, trust_remote_code: bool) -> ModelInfo:
             f"{str(directory)!r} has no config.json; a model directory needs config.json and "
             "*.safetensors files. Give the directory that holds them, or download the model again."
         )
-    config = _read_object(path)
+    config = read_object(path)
     if "auto_map" in config and not trust_remote_code:
         raise UnsupportedModelError(
             f"{str(path)!r} has auto_map = {config['auto_map']!r}: the model runs Python code that "
@@ -46,7 +46,7 @@ def read_model_info(directory: Path, *, trust_remote_code: bool) -> ModelInfo:
             "author; it is false now."
         )
     generation_path = directory / "generation_config.json"
-    generation = _read_object(generation_path) if generation_path.is_file() else {}
+    generation = read_object(generation_path) if generation_path.is_file() else {}
     nested = config.get("text_config")
     text: dict[str, Any] = {**config, **nested} if isinstance(nested, dict) else config
 
@@ -69,22 +69,6 @@ def read_model_info(directory: Path, *, trust_remote_code: bool) -> ModelInfo:
         generation_defaults=_generation_defaults(generation),
         has_tokenizer=any((directory / name).is_file() for name in _TOKENIZER_FILES),
     )
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UnsupportedModelError(
-            f"{str(path)!r} is not valid JSON ({error}). The file is damaged or incomplete; "
-            "download the model again."
-        ) from error
-    if not isinstance(value, dict):
-        raise UnsupportedModelError(
-            f"{str(path)!r} holds a JSON {type(value).__name__}, not an object. "
-            "Download the model again."
-        )
-    return value
 
 
 def _architecture(config: Mapping[str, Any], path: Path) -> str:
@@ -142,11 +126,12 @@ def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
 def _generation_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
     """Recommended sampling settings, by the name that SamplingParams has for them.
 
-    Those of random sampling are left out when the authors recommend greedy decoding.
+    `do_sample` false is greedy decoding, whatever else is given for random sampling; many
+    authors leave it out beside a temperature, and mean the temperature.
     """
-    random = _RANDOM_DEFAULTS if generation.get("do_sample") is True else ()
-    return {
-        _RENAMED.get(key, key): generation[key]
-        for key in (*random, *_OTHER_DEFAULTS)
-        if generation.get(key) is not None
+    greedy = generation.get("do_sample") is False
+    keys = _OTHER_DEFAULTS if greedy else (*_RANDOM_DEFAULTS, *_OTHER_DEFAULTS)
+    given = {
+        _RENAMED.get(key, key): generation[key] for key in keys if generation.get(key) is not None
     }
+    return {"temperature": 0.0, **given} if greedy else given

@@ -16,6 +16,7 @@ from builtin_plugins.model_transformers.paged_model import PagedTransformersMode
 from builtin_plugins.model_transformers.probe import probe
 from builtin_plugins.model_transformers.rope import pin_rope
 from builtin_plugins.model_transformers.support import check_architecture, unsupported
+from framework.sdk.remote_code import refuse_foreign_code
 from hookspecs.contracts.model import ModelLoader, ResolvedModel
 from hookspecs.errors import UnsupportedModelError
 
@@ -32,6 +33,8 @@ class TransformersLoader(ModelLoader):
                 f"model {model.name!r} has no directory of files, which the model loader "
                 "`transformers` needs. Choose another model source, or another loader."
             )
+        if self.context.config.model.trust_remote_code:
+            refuse_foreign_code(model.path)
         config = self._read_config(model.path)
         check_architecture(config, model.path)
         self._probe_without_weights(config, dtype)

@@ -55,7 +55,8 @@ def check_architecture(config: Any, path: str) -> None:
 def _model_class(config: Any, path: str) -> Any:
     remote = (config_value(config, "auto_map") or {}).get("AutoModelForCausalLM")
     if remote is not None and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        # The configuration is of a class of the checkpoint, so trust_remote_code was given.
+        # The configuration is of a class of the checkpoint, so trust_remote_code was given, and
+        # the loader has refused references to other repositories.
         return get_class_from_dynamic_module(remote, path)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise unsupported(config, "transformers has no causal language model for it")

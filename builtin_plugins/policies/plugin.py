@@ -48,7 +48,8 @@ class PoliciesPlugin(EngineHooks):
         yield Provider(
             "deadline",
             f"{_PACKAGE}.deadline:DeadlinePolicy",
-            description="Earliest deadline first; requests that miss theirs are ended",
+            description="Earliest deadline (latest time to start) first; requests that miss theirs "
+            "are ended",
         )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["split_settings"]
+from framework.config import is_file_flag
 
-CONFIG_FLAG = "--config"
+__all__ = ["split_settings"]
 
 
 def split_settings(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -21,7 +21,7 @@ def split_settings(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         if argument == "--":
             return settings, [*rest, argument, *arguments]
         flag, equals, _ = argument.partition("=")
-        if flag == CONFIG_FLAG or (flag.startswith("--") and "." in flag):
+        if is_file_flag(argument) or (flag.startswith("--") and "." in flag):
             settings.append(argument)
             if not equals:
                 settings.extend(value for value in [next(arguments, None)] if value is not None)

@@ -22,6 +22,7 @@ from framework.cli.arguments import split_settings
 from framework.cli.command import Command, Launch, Session
 from framework.cli.engine import launch_engine
 from framework.cli.exits import exit_code_of
+from framework.cli.log import log_to_stderr
 from framework.cli.parser import build_parser
 from framework.cli.plugin_commands import descriptions, run_plugin_command
 from framework.config import load_config
@@ -57,7 +58,8 @@ class _Version(Action):
 def main(argv: Sequence[str] | None = None, *, launch: Launch = launch_engine) -> int:
     """Run one command; returns the exit code. `launch` makes the engine of those that need one."""
     arguments = sys.argv[1:] if argv is None else argv
-    return exit_code_of(lambda: _main(arguments, launch))
+    with log_to_stderr():
+        return exit_code_of(lambda: _main(arguments, launch))
 
 
 def _main(argv: Sequence[str], launch: Launch) -> int:

@@ -25,15 +25,13 @@ def print_json(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table as wide as the terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(*columns)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     width = None if sys.stdout.isatty() else PIPE_WIDTH

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from framework.config.file_flag import FILE_FLAG, is_file_flag
 from framework.config.keys import KEYS, OPTIONS, SECRETS, SECTIONS, Key, allowed, members
 from framework.config.options import OptionTree
 from framework.config.sources import (
@@ -25,7 +26,6 @@ from hookspecs.errors import ConfigError
 
 __all__ = ["ResolvedConfig", "load_config", "require_model"]
 
-CONFIG_FLAG: Final = "--config"
 EXCLUSIVE: Final = (("cache.num_blocks", "cache.kv_bytes"),)
 """Keys of which at most one may be given."""
 
@@ -107,20 +107,21 @@ def _split_file(argv: Sequence[str]) -> tuple[list[str], str | None]:
     files: list[str] = []
     rest = iter(argv)
     for argument in rest:
-        if argument == CONFIG_FLAG:
-            following = next(rest, None)
+        if is_file_flag(argument):
+            _, equals, text = argument.partition("=")
+            following = text if equals else next(rest, None)
             if following is None:
-                raise ConfigError("command line --config: the path of a TOML file is missing.")
+                raise ConfigError(f"command line {FILE_FLAG}: the path of a TOML file is missing.")
             files.append(following)
-        elif argument.startswith(f"{CONFIG_FLAG}="):
-            files.append(argument.partition("=")[2])
         else:
             flags.append(argument)
             if argument.startswith("--") and "=" not in argument:
                 # The next argument is this flag's value, whatever it looks like.
                 flags.extend(value for value in [next(rest, None)] if value is not None)
     if len(files) > 1:
-        raise ConfigError(f"command line --config: given {len(files)} times, allowed is one file.")
+        raise ConfigError(
+            f"command line {FILE_FLAG}: given {len(files)} times, allowed is one file."
+        )
     return flags, files[0] if files else None
 
 

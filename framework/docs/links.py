@@ -49,11 +49,6 @@ def _words(cls: type[Any]) -> set[str]:
     return {word for text in texts for word in re.findall(r"\w+", text)}
 
 
-def _mentions(cls: type[Any]) -> set[str]:
-    """Every name in the docstrings of a class's methods."""
-    return {word for method in class_source(cls).methods for word in re.findall(r"\w+", method.doc)}
-
-
 def _reached(kind: PluginKind, classes: Iterable[type[Any]]) -> set[type[Any]]:
     """Those of `classes` that the contract of a kind leads to, through others too."""
     by_name = {cls.__name__: cls for cls in classes}

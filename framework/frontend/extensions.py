@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from framework.config.complaint import complaint_at
 from framework.config.suggest import suggestion
 from framework.frontend.checks import invalid, plain, shorten
 from hookspecs.errors import InvalidRequestError
@@ -71,8 +72,7 @@ def _convert(place: str, given: Any, options: type[msgspec.Struct]) -> msgspec.S
     try:
         return msgspec.convert(values, options, strict=True)
     except msgspec.ValidationError as error:
-        what, at, path = str(error).partition(" - at `$")
-        where = place + path.rstrip("`") if at else place
+        where, what = complaint_at(place, error)
         raise InvalidRequestError(
             f"{where}: {what[:256]}", param=where, value=shorten(values)
         ) from error

@@ -68,6 +68,7 @@ class LLM:
         progress: bool = False,
         priority: int | Sequence[int] = 0,
         tenant: str = "",
+        deadline: float | None = None,
         cache_salt: str = "",
         labels: dict[str, str] | None = None,
     ) -> list[RequestOutput]:
@@ -76,13 +77,16 @@ class LLM:
         `prompts`: one prompt or a list of them; a list of integers is one prompt. All prompts
         are checked before any is submitted: InvalidRequestError names the index of the first
         that is wrong. A request that fails, on its way or in a plugin's filter, has the finish
-        reason `error` and does not disturb the others. An interrupt aborts them all.
+        reason `error` and does not disturb the others. An interrupt aborts them all. `deadline`:
+        latest time to start, seconds of the monotonic clock (`time.monotonic`); only the
+        scheduling policy `deadline` looks at it.
         """
         requests = self._prepare(
             as_prompts(prompts),
             params,
             priority,
             tenant=tenant,
+            deadline=deadline,
             cache_salt=cache_salt,
             labels=labels,
         )
@@ -97,6 +101,7 @@ class LLM:
         progress: bool = False,
         priority: int | Sequence[int] = 0,
         tenant: str = "",
+        deadline: float | None = None,
         cache_salt: str = "",
         labels: dict[str, str] | None = None,
     ) -> list[RequestOutput]:
@@ -119,6 +124,7 @@ class LLM:
             progress=progress,
             priority=priority,
             tenant=tenant,
+            deadline=deadline,
             cache_salt=cache_salt,
             labels=labels,
         )
@@ -138,12 +144,14 @@ class LLM:
         *,
         priority: int = 0,
         tenant: str = "",
+        deadline: float | None = None,
         cache_salt: str = "",
         labels: dict[str, str] | None = None,
     ) -> Iterator[RequestOutput]:
         """What is new after each step, until the last output, which is `finished`.
 
-        The request is checked here, submitted at the first `next`, and aborted when the
+        `deadline`: as in `generate`. The request is checked here, which is where RequestFailedError
+        of a plugin's filter comes out; it is submitted at the first `next`, and aborted when the
         iterator is closed before its end."""
         request = self._process(
             prompt,
@@ -151,6 +159,7 @@ class LLM:
             OutputKind.DELTA,
             priority=priority,
             tenant=tenant,
+            deadline=deadline,
             cache_salt=cache_salt,
             labels=labels,
         )
@@ -188,8 +197,6 @@ class LLM:
             except InvalidRequestError as error:
                 raise at_index(error, index, count) from error
             except RequestFailedError as error:
-                if count == 1:
-                    raise
                 requests.append(failed_output(error))
             else:
                 requests.append(request)

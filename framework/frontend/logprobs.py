@@ -12,7 +12,14 @@ from framework.frontend.tokenizer import Tokenizer
 from hookspecs.types.outputs import Logprob
 from hookspecs.types.step import LogprobColumns
 
-__all__ = ["LogprobReader", "Position", "decode_position", "decode_prompt", "token_string"]
+__all__ = [
+    "NUM_CONTEXT",
+    "LogprobReader",
+    "Position",
+    "decode_position",
+    "decode_prompt",
+    "token_string",
+]
 
 NUM_CONTEXT: Final = 4
 """Tokens before one that may hold the beginning of its character."""

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from framework.frontend.checks import invalid, shorten, text, token_ids
+from framework.frontend.checks import encodable, invalid, shorten, text, token_ids
 from framework.frontend.tokenizer import Tokenizer
 from framework.frontend.validation import MAX_ID_CHARS
 from hookspecs.errors import InvalidRequestError
@@ -143,6 +143,8 @@ class PromptParser:
         elif ids is not None:
             if not isinstance(ids, (list, tuple)):
                 raise invalid("prompt_token_ids", ids, "a list of token ids")
+            if shown is not None and not encodable(shown):
+                raise invalid("prompt", shown, "valid Unicode text without lone surrogates")
             parsed = self._from_ids(ids, shown)
         elif shown is not None:
             parsed = self._from_text(shown)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from framework.frontend.detokenizer import Detokenizer
-from framework.frontend.logprobs import Position, decode_position
+from framework.frontend.logprobs import NUM_CONTEXT, Position, decode_position
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.tokenizer import Tokenizer
 from hookspecs.types.outputs import CompletionOutput, Logprob, PrefillInfo, RequestOutput
@@ -96,9 +96,9 @@ class OutputState:
 
     def _take_logprobs(self, position: Position) -> None:
         assert self.logprobs is not None and self.cumulative_logprob is not None
-        previous = self.token_ids[-4:]
-        if len(previous) < 4:
-            previous = self.request.prompt_token_ids[len(previous) - 4 :] + previous
+        previous = self.token_ids[-NUM_CONTEXT:]
+        if len(previous) < NUM_CONTEXT:
+            previous = self.request.prompt_token_ids[len(previous) - NUM_CONTEXT :] + previous
         self.logprobs.append(decode_position(position, self.tokenizer, previous))
         self.cumulative_logprob += position[0][1]
 

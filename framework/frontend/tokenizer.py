@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from framework.frontend.checks import encodable, plain
+from framework.sdk.remote_code import refuse_foreign_code
 from hookspecs.config import ModelConfig
 from hookspecs.contracts.model import ResolvedModel
 from hookspecs.errors import InvalidRequestError, ModelNotFoundError, UnsupportedModelError
@@ -126,10 +127,13 @@ def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | Non
 
     The model source has decided what `config.tokenizer` means and fetched it; here nothing is
     downloaded. ModelNotFoundError if the files are not there; UnsupportedModelError if they can
-    not be read, or need code that `model.trust_remote_code` does not allow."""
+    not be read, or need code that `model.trust_remote_code` does not allow, such as another
+    repository's."""
     path = model.tokenizer_path
     if path is None:
         return None
+    if config.trust_remote_code:
+        refuse_foreign_code(path)
     from transformers import AutoTokenizer
 
     try:

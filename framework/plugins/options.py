@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from framework.config.complaint import complaint_at
 from framework.config.suggest import suggestion
 from framework.plugins.discovery import PluginRef
 from framework.plugins.loading import LoadedPlugin
@@ -131,8 +132,7 @@ def _convert(
     try:
         return msgspec.convert(values, options, strict=True)
     except msgspec.ValidationError as error:
-        what, at, path = str(error).partition(" - at `$")
-        where = place + path.rstrip("`") if at else place
+        where, what = complaint_at(place, error)
         raise _wrong(f"{where}: {what} ({ref})", ref) from error
     except TypeError as error:
         raise ContractViolation(

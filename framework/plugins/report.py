@@ -1,4 +1,4 @@
-"""The state of each plugin, as `framework plugins list`, the log and the kit show it."""
+"""The state of each plugin, as `framework plugins list` and the log show it."""
 
 from __future__ import annotations
 

@@ -100,5 +100,5 @@ class AttentionBackend(ABC):
 
     def copy_out(self, cache: Any, blocks: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, each [blocks, block size, kv heads, head size]; for
-        connectors and tests."""
+        connectors and tests. Not called by this version."""
         raise NotImplementedError(f"{type(self).__name__} can not copy blocks out")

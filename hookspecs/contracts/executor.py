@@ -86,7 +86,8 @@ class Executor(ABC):
 
     @abstractmethod
     def check_health(self) -> None:
-        """Return at once when all workers live, raise EngineDeadError with the cause if not."""
+        """Return at once when all workers live, raise EngineDeadError with the cause if not.
+        Not called by this version."""
 
     @abstractmethod
     def shutdown(self) -> None:
@@ -94,9 +95,9 @@ class Executor(ABC):
 
     @property
     def max_concurrent_batches(self) -> int:
-        """How many steps may be in flight."""
+        """How many steps may be in flight. Not called by this version."""
         return 1
 
     def on_failure(self, callback: Callable[[str], None]) -> None:
         """`callback(reason)` is called once, from any thread, when a worker is lost. An
-        executor without workers of its own has nothing to report."""
+        executor without workers of its own has nothing to report. Not called by this version."""

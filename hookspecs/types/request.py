@@ -66,7 +66,7 @@ class EngineCoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     tenant: str = ""
     """Who is served, under the fair-share policy."""
     deadline: float | None = None
-    """Seconds, monotonic clock: not admitted after it, under the deadline policy."""
+    """Latest time to start, seconds, monotonic clock; under the deadline policy."""
     cache_salt: str = ""
     """Requests share cached blocks only within one salt."""
     adapter: AdapterRef | None = None

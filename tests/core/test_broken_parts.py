@@ -169,13 +169,17 @@ def test_a_filter_that_raises_fails_its_request_only() -> None:
         expected = engine.generate([[1, 2], [3, 4]], greedy(3))
     with launch_scripted(plugins=[Filter()]) as engine:
         first, failed, last = engine.generate([[1, 2], [4, 5], [3, 4]], greedy(3))
+        (alone,) = engine.generate([4, 5], greedy(3))
         with pytest.raises(RequestFailedError, match="not this one"):
-            engine.generate([[4, 5]], greedy(3))
+            engine.stream([4, 5], greedy(3))
+        with pytest.raises(RequestFailedError, match="not this one"):
+            engine.engine.add_request("r", [4, 5], greedy(3))
     assert [first.outputs[0].token_ids, last.outputs[0].token_ids] == [
         o.outputs[0].token_ids for o in expected
     ]
-    assert failed.outputs[0].finish_reason == "error"
-    assert "not this one" in (failed.outputs[0].error or "")
+    for output in (failed, alone):
+        assert output.finished and output.outputs[0].finish_reason == "error"
+        assert "not this one" in (output.outputs[0].error or "")
 
 
 def test_observers_hear_of_a_ready_worker() -> None:

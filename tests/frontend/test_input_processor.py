@@ -50,6 +50,7 @@ def process(rig: Any, prompt: Any, params: SamplingParams | None = None, **optio
         [None],
         [[1]],
         "\ud800 lone",
+        {"prompt": "\ud800 lone", "prompt_token_ids": [5]},
     ],
     ids=str,
 )

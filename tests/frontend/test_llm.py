@@ -62,6 +62,16 @@ def test_params_and_priority_for_each(rig: Any, bytes_of: Any) -> None:
             rig.llm.generate(["a", "b"], **wrong)
 
 
+def test_a_deadline_goes_with_every_request(rig: Any) -> None:
+    rig.llm.generate(["a", "b"], deadline=9.5)
+    rig.llm.chat([{"role": "user", "content": "a"}], deadline=7.0)
+    list(rig.llm.stream("a", deadline=8.0))
+    rig.llm.generate("a")
+    assert [request.deadline for request in rig.client.requests] == [9.5, 9.5, 7.0, 8.0, None]
+    with pytest.raises(InvalidRequestError, match="deadline"):
+        rig.llm.generate("a", deadline=-1.0)
+
+
 def test_progress_bar(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
     rig.llm.generate(["a", "b"], progress=True)
     shown = capsys.readouterr()

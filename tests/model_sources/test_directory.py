@@ -65,11 +65,20 @@ def test_generation_config_comes_first(make_context, checkpoint):
     assert (info.eos_token_ids, info.bos_token_id) == ((9, 8), 5)
 
 
-@pytest.mark.parametrize("sample", [True, False])
-def test_recommended_sampling(make_context, checkpoint, sample):
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ({"do_sample": True}, {"temperature": 0.6, "top_k": 20}),
+        ({}, {"temperature": 0.6, "top_k": 20}),
+        ({"do_sample": None}, {"temperature": 0.6, "top_k": 20}),
+        ({"do_sample": False}, {"temperature": 0.0}),
+    ],
+    ids=str,
+)
+def test_recommended_sampling(make_context, checkpoint, sample, expected):
     path = checkpoint(
         {
-            "do_sample": sample,
+            **sample,
             "temperature": 0.6,
             "top_k": 20,
             "top_p": None,
@@ -78,8 +87,12 @@ def test_recommended_sampling(make_context, checkpoint, sample):
         }
     )
     always = {"repetition_penalty": 1.1, "max_tokens": 50}
-    random = {"temperature": 0.6, "top_k": 20} if sample else {}
-    assert resolve(make_context, path).info.generation_defaults == always | random
+    assert resolve(make_context, path).info.generation_defaults == always | expected
+
+
+def test_greedy_decoding_is_recommended_without_a_temperature(make_context, checkpoint):
+    path = checkpoint({"do_sample": False})
+    assert resolve(make_context, path).info.generation_defaults == {"temperature": 0.0}
 
 
 def test_no_tokenizer(make_context, checkpoint):
@@ -122,6 +135,35 @@ def test_broken_json(make_context, checkpoint, name, text, problem):
     path = checkpoint()
     (path / name).write_text(text)
     with pytest.raises(UnsupportedModelError, match=problem) as caught:
+        resolve(make_context, path)
+    assert name in str(caught.value)
+
+
+_INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", _INDEX])
+def test_json_is_read_up_to_a_bound(make_context, checkpoint, name):
+    path = checkpoint()
+    with (path / name).open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(UnsupportedModelError, match="more than 67108864 bytes"):
+        resolve(make_context, path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", _INDEX])
+def test_files_that_can_not_be_read(make_context, checkpoint, name, monkeypatch):
+    path = checkpoint()
+    (path / name).touch()
+    opened = Path.open
+
+    def refuse(self, *arguments, **more):
+        if self.name == name:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ModelNotFoundError, match="can not be read") as caught:
         resolve(make_context, path)
     assert name in str(caught.value)
 

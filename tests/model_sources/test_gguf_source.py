@@ -64,6 +64,29 @@ def test_a_second_start_converts_and_reads_nothing(make_context, tiny, tmp_path,
     assert reported == []
 
 
+def test_a_result_is_on_disk_with_its_name(make_context, tiny, tmp_path, cache, monkeypatch):
+    """The content is forced to disk before the rename, the new name after it."""
+    path = tiny.write(tmp_path / "tiny.gguf")
+    done = []
+    fsync, rename = os.fsync, os.rename
+
+    def record_fsync(descriptor):
+        done.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def record_rename(source, target):
+        done.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "rename", record_rename)
+    result = Path(resolve(make_context, path).path)
+    at = done.index("rename")
+    content = {result.stat().st_ino, *(file.stat().st_ino for file in result.iterdir())}
+    assert set(done[:at]) == content
+    assert done[at + 1 :] == [result.parent.stat().st_ino]
+
+
 def test_the_content_is_the_key(make_context, tiny, tmp_path, cache):
     first = resolve(make_context, tiny.write(tmp_path / "a.gguf"))
     assert resolve(make_context, tiny.write(tmp_path / "b.gguf")).path == first.path

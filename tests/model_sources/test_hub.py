@@ -61,7 +61,9 @@ def test_which_files_are_downloaded(make_context, calls, trust):
             ),
         )
     )
-    assert not any(map(wanted, ("pytorch_model.bin", "original/params.json", "README.md")))
+    unwanted = ("pytorch_model.bin", "original/params.json", "README.md")
+    copies = ("consolidated.safetensors", "consolidated-00001-of-00002.safetensors")
+    assert not any(map(wanted, (*unwanted, *copies)))
     assert wanted("modeling.py") is trust
 
 

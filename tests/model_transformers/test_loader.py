@@ -43,11 +43,18 @@ def save(directory: Path, model_type: str, auto: Any = AutoModelForCausalLM, **f
 
 
 def load(
-    directory: Path | None, dtype: str = "float32", max_model_len: int | None = None
+    directory: Path | None,
+    dtype: str = "float32",
+    max_model_len: int | None = None,
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
     info = ModelInfo(architecture="?", vocab_size=99, max_model_len=64, hidden_size=32)
     path = None if directory is None else str(directory)
-    config = EngineConfig(model=ModelConfig(name="m", max_model_len=max_model_len))
+    config = EngineConfig(
+        model=ModelConfig(
+            name="m", max_model_len=max_model_len, trust_remote_code=trust_remote_code
+        )
+    )
     return TransformersLoader(ModelLoaderContext(config=config)).load(
         ResolvedModel(name="m", path=path, tokenizer_path=None, info=info),
         dtype=dtype,
@@ -197,6 +204,17 @@ def test_code_of_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("raise SystemExit('it ran')")
     with pytest.raises(UnsupportedModelError, match="could not load the configuration"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("auto", ["AutoConfig", "AutoModelForCausalLM"])
+def test_code_of_another_repository_is_refused(tmp_path: Path, auto: str) -> None:
+    save(tmp_path, "llama")
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config.update(model_type="unknown_kind", auto_map={auto: "org/repo--code.Class"})
+    path.write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModelError, match="org/repo--code"):
+        load(tmp_path, trust_remote_code=True)
 
 
 LONGROPE = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import MODEL, RealModel
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import framework
+from conftest import MODEL, RealModel
 from framework import Logprob, RequestOutput, SamplingParams
 from framework.launcher import Engine
 

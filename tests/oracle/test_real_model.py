@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import MODEL, NEW_TOKENS, RealModel
 from reference import Comparison
 
 import framework
+from conftest import MODEL, NEW_TOKENS, RealModel
 from framework import RequestOutput, SamplingParams
 from hookspecs import PluginInfo, hookimpl
 from hookspecs.events import StepFinished

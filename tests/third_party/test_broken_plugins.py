@@ -328,9 +328,10 @@ def test_a_wrong_request_fails_that_request(site: Any, expected: list[list[int]]
 """
     site.plugin("bad", module(code))
     with framework.launch(config(plugins={"enable": ["bad"]})) as engine:
-        with pytest.raises(FrameworkError, match="adjust_request"):
-            engine.generate([[9]], PARAMS)
+        (wrong,) = engine.generate([[9]], PARAMS)
         assert tokens(engine.generate(PROMPTS, PARAMS)) == expected
+    assert wrong.outputs[0].finish_reason == "error"
+    assert "adjust_request" in (wrong.outputs[0].error or "")
 
 
 def test_a_wrong_configuration_stops_the_start(site: Any) -> None:
