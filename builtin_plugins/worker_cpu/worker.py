@@ -29,7 +29,7 @@ from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutp
 __all__ = ["CpuWorker"]
 
 _DEVICE = "cpu"
-_AUTO_ATTENTION = "cpu_paged"
+_AUTO_ATTENTION = "sdpa"
 """The faster one in `python -m benchmarks attention-backends`."""
 
 

@@ -18,6 +18,7 @@ from hookspecs.types.sampling import SamplingParams
 __all__ = ["COMMAND"]
 
 EXIT: Final = "/exit"
+RESET: Final = "/reset"
 PROMPT: Final = "> "
 
 Message = dict[str, str]
@@ -32,10 +33,14 @@ def _run(arguments: Namespace, session: Session) -> int:
     with open_engine(arguments, session) as engine:
         params = sampling_params(arguments, engine.default_params())
         if sys.stdin.isatty():
-            print(f"Ctrl-C stops an answer; {EXIT} or Ctrl-D ends.")
+            print(
+                f"Ctrl-C stops an answer; {RESET} forgets the conversation; {EXIT} or Ctrl-D ends."
+            )
         messages: list[Message] = []
         while (line := _read_line()) is not None:
-            if line:
+            if line == RESET:
+                messages.clear()
+            elif line:
                 _turn(engine, messages, line, params)
     return 0
 
@@ -55,7 +60,8 @@ def _turn(engine: Handle, messages: list[Message], line: str, params: SamplingPa
     try:
         answer = _stream(engine, asked, params)
     except RequestError as error:
-        print(f"framework: error: {error}", file=sys.stderr)
+        hint = f" ({RESET} forgets the conversation)" if messages else ""
+        print(f"framework: error: {error}{hint}", file=sys.stderr)
         return
     if answer:
         messages[:] = [*asked, {"role": "assistant", "content": answer}]

@@ -9,7 +9,13 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from hookspecs.errors import ConfigError, FrameworkError, InvalidRequestError, PluginConflictError
+from hookspecs.errors import (
+    ConfigError,
+    FrameworkError,
+    InvalidRequestError,
+    PluginConflictError,
+    UnsupportedFeatureError,
+)
 
 __all__ = ["FAILURE", "INTERRUPTED", "PIPE_CLOSED", "USAGE", "exit_code_of"]
 
@@ -21,7 +27,12 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """128 + SIGPIPE."""
 
-USAGE_ERRORS: Final = (ConfigError, InvalidRequestError, PluginConflictError)
+USAGE_ERRORS: Final = (
+    ConfigError,
+    InvalidRequestError,
+    PluginConflictError,
+    UnsupportedFeatureError,
+)
 
 
 def exit_code_of(run: Callable[[], int]) -> int:

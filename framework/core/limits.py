@@ -63,6 +63,6 @@ def fitted_model_len(
         return limit
     report(
         f"the limit of prompt and output is {cache_tokens} tokens, not the model's {limit}: the "
-        "KV cache holds no more (cache.kv_bytes)"
+        "KV cache holds no more (cache.num_blocks, cache.kv_bytes)"
     )
     return cache_tokens

@@ -35,6 +35,11 @@ class LLM:
     """Synchronous use of one engine. One thread; a stream may be open while others run."""
 
     def __init__(self, engine: LLMEngine) -> None:
+        if not isinstance(engine, LLMEngine):
+            raise TypeError(
+                f"LLM takes an LLMEngine, not {type(engine).__name__}; "
+                "framework.launch(config) makes a ready one from a configuration"
+            )
         self.engine = engine
         self._ids = itertools.count()
         self._inboxes: dict[str, Inbox] = {}

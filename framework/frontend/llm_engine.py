@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from framework.client.base import EngineCoreClient, EngineInfo
 from framework.frontend.input_processor import InputProcessor
@@ -67,13 +67,34 @@ class LLMEngine:
         request_id: str,
         prompt: Prompt,
         params: SamplingParams | None = None,
-        **options: Any,
+        *,
+        priority: int = 0,
+        tenant: str = "",
+        deadline: float | None = None,
+        cache_salt: str = "",
+        labels: dict[str, str] | None = None,
+        trace_headers: dict[str, str] | None = None,
+        arrival_time: float | None = None,
     ) -> None:
-        """Validate a request and hand it over. `options`: as InputProcessor.process has them.
+        """Validate a request and hand it over. `deadline`, `arrival_time`: seconds, monotonic
+        clock.
 
         InvalidRequestError, also for an id that is in use; RequestFailedError when a plugin's
         filter raises."""
-        self.submit(self.input_processor.process(request_id, prompt, params, **options))
+        self.submit(
+            self.input_processor.process(
+                request_id,
+                prompt,
+                params,
+                priority=priority,
+                tenant=tenant,
+                deadline=deadline,
+                cache_salt=cache_salt,
+                labels=labels,
+                trace_headers=trace_headers,
+                arrival_time=arrival_time,
+            )
+        )
 
     def submit(self, request: ProcessedRequest) -> None:
         """Hand over a processed request: all of its n outputs, or none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -33,6 +33,14 @@ class SignalAt:
             if self.lines == self.at:
                 signal.raise_signal(signal.SIGINT)
         return self.line
+
+
+@pytest.fixture(autouse=True)
+def python_handler() -> Iterator[None]:
+    """A process that was started in the background may ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,22 @@ def test_chat_keeps_the_conversation(
     ]
     said = capsys.readouterr()
     assert said.out == "Hello\nYes\n"
-    assert said.err.splitlines()[-1] == "framework: error: too long"
+    assert said.err.splitlines()[-1] == (
+        "framework: error: too long (/reset forgets the conversation)"
+    )
     assert engine.closed == 1
+
+
+def test_chat_forgets_the_conversation(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n/reset\nagain\n/exit\n"))
+    engine.answers = [[_piece("Hello", "stop")], [_piece("Yes", "stop")]]
+    assert main(["chat", "m"], launch=engine.launch) == 0
+    assert engine.prompts == [
+        [{"role": "user", "content": "hi"}],
+        [{"role": "user", "content": "again"}],
+    ]
 
 
 def test_ctrl_c_aborts_the_answer_and_keeps_the_chat(

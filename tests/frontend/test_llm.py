@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from framework.frontend.llm import LLM
 from hookspecs.errors import EngineDeadError, InvalidRequestError
 from hookspecs.types.sampling import OutputKind, SamplingParams
 
@@ -172,3 +173,8 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_configuration_is_no_engine() -> None:
+    with pytest.raises(TypeError, match=r"framework\.launch"):
+        LLM({"model": {"name": "x"}})
