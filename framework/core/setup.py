@@ -1,12 +1,12 @@
 """Makes an engine core from the configuration and the selected plugins. Core process.
 
-Order, which plugins may rely on: model source, executor and workers (weights), KV cache, cache
-manager, policies, scheduler. Every feature that a missing capability turns off is reported.
+Order, which plugins may rely on: executor and workers (weights), KV cache, cache manager, policies,
+scheduler; the model's files were found before, by `framework.core.choice`. Every feature that a
+missing capability turns off is reported.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,19 +30,13 @@ from hookspecs.contracts.model import ModelLoader, ResolvedModel
 from hookspecs.contracts.policy import SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler
 from hookspecs.contracts.worker import Worker
-from hookspecs.errors import (
-    FrameworkError,
-    ProviderError,
-)
+from hookspecs.errors import FrameworkError, ProviderError
 from hookspecs.events import EngineStarted, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
 
 __all__ = ["build_engine_core"]
 
-logger = logging.getLogger("framework.core")
-
 Report = Callable[[str], None]
-Progress = Callable[[str, float], None]
 
 
 def build_engine_core(
