@@ -11,17 +11,23 @@ from hookspecs import (
     FinishReason,
     Logprob,
     OutputKind,
+    PoolingOutput,
+    PoolingParams,
+    PoolingType,
     RequestOutput,
     SamplingParams,
 )
 
 if TYPE_CHECKING:
+    from framework.frontend.async_llm import AsyncLLM
     from framework.frontend.llm import LLM
     from framework.frontend.llm_engine import LLMEngine
-    from framework.launcher import Engine, launch
+    from framework.launcher import AsyncEngine, Engine, launch, launch_async, serve
 
 __all__ = [
     "LLM",
+    "AsyncEngine",
+    "AsyncLLM",
     "CompletionOutput",
     "Engine",
     "EngineConfig",
@@ -29,15 +35,24 @@ __all__ = [
     "LLMEngine",
     "Logprob",
     "OutputKind",
+    "PoolingOutput",
+    "PoolingParams",
+    "PoolingType",
     "RequestOutput",
     "SamplingParams",
     "launch",
+    "launch_async",
+    "serve",
 ]
 
 _LAZY = {
     "LLM": "framework.frontend.llm",
+    "AsyncEngine": "framework.launcher",
+    "AsyncLLM": "framework.frontend.async_llm",
     "Engine": "framework.launcher",
     "launch": "framework.launcher",
+    "launch_async": "framework.launcher",
+    "serve": "framework.launcher",
     "LLMEngine": "framework.frontend.llm_engine",
 }
 

@@ -10,6 +10,7 @@ from hookspecs.hooks import EngineHooks
 from hookspecs.info import Activation, HookKind, PluginInfo, ProcessRole, Provider, Tier
 from hookspecs.markers import hookimpl
 from hookspecs.types.outputs import CompletionOutput, Logprob, RequestOutput
+from hookspecs.types.pooling import PoolingOutput, PoolingParams, PoolingType
 from hookspecs.types.request import FinishReason
 from hookspecs.types.sampling import OutputKind, SamplingParams
 from hookspecs.version import API_VERSION
@@ -25,6 +26,9 @@ __all__ = [
     "Logprob",
     "OutputKind",
     "PluginInfo",
+    "PoolingOutput",
+    "PoolingParams",
+    "PoolingType",
     "ProcessRole",
     "Provider",
     "RequestOutput",

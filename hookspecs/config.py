@@ -57,6 +57,13 @@ class EngineProcess(StrEnum):
     SEPARATE = "separate"
 
 
+class Transport(StrEnum):
+    """How messages travel between processes."""
+
+    IPC = "ipc"
+    TCP = "tcp"
+
+
 class PluginActivation(StrEnum):
     """Which third-party plugins take part besides the selected ones."""
 
@@ -149,6 +156,22 @@ class EngineSection(Section, frozen=True, kw_only=True):
         EngineProcess,
         Meta(description="auto: in-process for `launch`, a process of its own for `serve`."),
     ] = EngineProcess.AUTO
+    start_timeout_s: Annotated[
+        float, Meta(gt=0, description="Seconds until an engine process must be ready.")
+    ] = 600.0
+    heartbeat_timeout_s: Annotated[
+        float, Meta(gt=0, description="Seconds without a sign of life until it is not ready.")
+    ] = 5.0
+    stall_timeout_s: Annotated[
+        float, Meta(gt=0, description="Seconds that one step may take until it is not ready.")
+    ] = 60.0
+    transport: Annotated[
+        Transport,
+        Meta(description="Between processes: ipc sockets, or tcp with CURVE keys on loopback."),
+    ] = Transport.IPC
+    max_message_bytes: Annotated[
+        int, Meta(ge=1 << 16, description="Bytes of one message between processes.")
+    ] = 1 << 30
     debug: Annotated[
         bool, Meta(description="Check all invariants after every step; a raising observer raises.")
     ] = False
@@ -220,6 +243,8 @@ class KVTransferConfig(Section, frozen=True, kw_only=True):
 class ServingConfig(Section, frozen=True, kw_only=True):
     """The network side."""
 
+    frontend: Annotated[str, Meta(description="Front end provider.")] = "openai"
+    processes: Annotated[int, Meta(ge=1, le=256, description="Front-end processes.")] = 1
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="TCP port; 0: any free one.")] = 8000
     api_keys: Annotated[
@@ -227,11 +252,28 @@ class ServingConfig(Section, frozen=True, kw_only=True):
     ] = ()
     max_waiting_requests: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="More are refused; None: no limit."),
+        Meta(
+            description="Requests above those that can run at once; more are refused. None: no "
+            "limit."
+        ),
     ] = None
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Bytes of a request's body; larger ones are refused.")
     ] = 16 * 1024 * 1024
+    stat_loggers: Annotated[
+        tuple[str, ...],
+        Meta(description="Stat logger providers of a server, besides those of stats.loggers."),
+    ] = ("prometheus",)
+    tls_certificate: Annotated[
+        str | None, Meta(description="PEM file of the certificate chain; with tls_key: HTTPS.")
+    ] = None
+    tls_key: Annotated[str | None, Meta(description="PEM file of its private key.")] = None
+    drain_timeout_s: Annotated[
+        float,
+        Meta(
+            ge=0, description="Seconds that running requests get when the server is told to stop."
+        ),
+    ] = 30.0
 
 
 class StatsConfig(Section, frozen=True, kw_only=True):
@@ -239,6 +281,7 @@ class StatsConfig(Section, frozen=True, kw_only=True):
 
     loggers: Annotated[tuple[str, ...], Meta(description="Stat logger providers.")] = ("console",)
     interval_s: Annotated[float, Meta(gt=0, description="Seconds between reports.")] = 10.0
+    tracers: Annotated[tuple[str, ...], Meta(description="Tracer providers.")] = ()
 
 
 class PluginsConfig(Section, frozen=True, kw_only=True):

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 __all__ = [
     "ApiVersionError",
+    "CommandError",
     "ConfigError",
     "ContractViolation",
     "EngineDeadError",
+    "EngineGenerateError",
+    "EngineUnavailableError",
     "FrameworkError",
     "InternalError",
     "InvalidRequestError",
@@ -23,9 +26,11 @@ __all__ = [
     "PluginOrderError",
     "ProviderError",
     "ProviderNotFoundError",
+    "QueueFullError",
     "RequestError",
     "RequestFailedError",
     "StepError",
+    "TransportError",
     "UnsupportedFeatureError",
     "UnsupportedModelError",
 ]
@@ -139,6 +144,34 @@ class RequestFailedError(RequestError):
 
 class EngineDeadError(FrameworkError):
     """The engine core has stopped after a fatal error and takes no more requests."""
+
+
+class EngineGenerateError(FrameworkError):
+    """Generating failed for a reason that is neither the request's nor the engine's end; the
+    cause is chained. The request was aborted."""
+
+
+class EngineUnavailableError(FrameworkError):
+    """The engine takes no new requests right now: it sleeps or drains (HTTP 503).
+
+    Attributes: `retry_after_s` (seconds after which another try makes sense).
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFullError(EngineUnavailableError):
+    """As many requests wait as the configuration allows (HTTP 429)."""
+
+
+class CommandError(FrameworkError):
+    """A control command can not be done in the engine's present state, or failed."""
+
+
+class TransportError(FrameworkError):
+    """A message between processes can not be sent or read."""
 
 
 class InternalError(FrameworkError):

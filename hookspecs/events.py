@@ -10,6 +10,7 @@ import msgspec
 from hookspecs.config import EngineConfig
 from hookspecs.info import ProcessRole
 from hookspecs.types.outputs import RequestOutput
+from hookspecs.types.pooling import PoolingParams
 from hookspecs.types.request import FinishReason
 from hookspecs.types.sampling import SamplingParams
 
@@ -50,6 +51,9 @@ class RequestReceived(Event, frozen=True, kw_only=True):
     tenant: str = ""
     priority: int = 0
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    pooling: PoolingParams | None = None
+    """Given for a pooling request, to which `params` mean nothing. A filter may change it, but
+    neither give it to a request without nor take it away."""
 
 
 class RequestRejected(Event, frozen=True, kw_only=True):

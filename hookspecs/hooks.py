@@ -235,13 +235,9 @@ class EngineHooks:
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.FRONTEND,),
         contract="Tracer",
-        tier=Tier.PROVISIONAL,
     )
     def register_tracers(self) -> Providers:
-        """Offer tracers.
-
-        Not used by this version: what is offered is listed, and nothing more.
-        """
+        """Offer tracers."""
         return ()
 
     @hookspec(
@@ -262,13 +258,9 @@ class EngineHooks:
         roles=(ProcessRole.FRONTEND,),
         contract="Frontend",
         activation=Activation.LISTED,
-        tier=Tier.PROVISIONAL,
     )
     def register_frontends(self) -> Providers:
-        """Offer front ends: servers that take requests.
-
-        Not used by this version: what is offered is listed, and nothing more.
-        """
+        """Offer front ends: servers that take requests."""
         return ()
 
     @hookspec(
@@ -276,13 +268,9 @@ class EngineHooks:
         roles=(ProcessRole.FRONTEND,),
         contract="HttpRoutes",
         activation=Activation.LISTED,
-        tier=Tier.PROVISIONAL,
     )
     def register_http_routes(self) -> Providers:
-        """Offer HTTP routes beside those of the front end.
-
-        Not used by this version: what is offered is listed, and nothing more.
-        """
+        """Offer HTTP routes beside those of the front end."""
         return ()
 
     @hookspec(

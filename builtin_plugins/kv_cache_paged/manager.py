@@ -74,7 +74,7 @@ class PagedKVCacheManager(KVCacheManager):
 
     def lookup(self, request: RequestView) -> CachedPrefix:
         """The longest cached prefix that leaves at least one token to compute."""
-        if not self._caching or request.needs_prompt_logprobs:
+        if not self._caching or request.computes_whole_prompt:
             return CachedPrefix()
         limit = (request.num_tokens - 1) // self._block_size
         return longest_prefix(self._pool, self._groups, request.block_hashes, limit)
@@ -170,7 +170,7 @@ class PagedKVCacheManager(KVCacheManager):
 
     def record_lookup(self, request: RequestView, cached: CachedPrefix) -> None:
         """Count a lookup whose result was used; nothing where the cache was not searched."""
-        if not self._caching or request.needs_prompt_logprobs:
+        if not self._caching or request.computes_whole_prompt:
             return
         stats = self._stats
         if request.num_preemptions:

@@ -38,13 +38,14 @@ class TransformersLoader(ModelLoader):
         config = self._read_config(model.path)
         check_architecture(config, model.path)
         self._probe_without_weights(config, dtype)
-        module = self._read_model(config, model.path, dtype).to(device)
+        module, unused = self._read_model(config, model.path, dtype)
+        module = module.to(device)
         if module.config._attn_implementation != ATTENTION_NAME:
             raise unsupported(config, "it ignores the attention implementation asked for")
         module.eval().requires_grad_(False)
         _quiet(module)
         pin_rope(module, self.context.config.model.max_model_len or model.info.max_model_len)
-        return PagedTransformersModel(module, probe(module))
+        return PagedTransformersModel(module, probe(module), unused)
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -77,7 +78,8 @@ class TransformersLoader(ModelLoader):
             # once its weights are read; UnsupportedModelError is no RuntimeError.
             return
 
-    def _read_model(self, config: Any, path: str, dtype: str) -> Any:
+    def _read_model(self, config: Any, path: str, dtype: str) -> tuple[Any, frozenset[str]]:
+        """The module, and the names in the checkpoint that it has no place for."""
         try:
             with _no_progress_bar():
                 module, info = AutoModelForCausalLM.from_pretrained(
@@ -100,7 +102,7 @@ class TransformersLoader(ModelLoader):
                 f"{type(module).__name__} needs, for example {names[0]!r}. It is incomplete, or "
                 "of a model with another head; use a causal language model's checkpoint."
             )
-        return module
+        return module, frozenset(info["unexpected_keys"])
 
 
 @contextmanager

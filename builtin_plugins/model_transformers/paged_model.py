@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from builtin_plugins.model_transformers.interface import AttentionCall, handling
 from builtin_plugins.model_transformers.probe import LayerRecord
 from hookspecs.contracts.attention import AttentionCapability
 from hookspecs.contracts.model import LoadedModel
+from hookspecs.errors import UnsupportedFeatureError
 from hookspecs.types.kv import KVLayerSpec
 
 __all__ = ["PagedTransformersModel"]
@@ -25,8 +26,12 @@ _DTYPE_FEATURES = {
 class PagedTransformersModel(LoadedModel):
     """Worker process; one forward at a time."""
 
-    def __init__(self, model: Any, layers: list[LayerRecord]) -> None:
+    def __init__(
+        self, model: Any, layers: list[LayerRecord], unused_weights: frozenset[str] = frozenset()
+    ) -> None:
+        """`unused_weights`: what the checkpoint has and the model has no place for."""
         self._model = model
+        self._unused_weights = unused_weights
         self._layers = layers
         self._dtype: torch.dtype = model.dtype
         self._attention: Callable[..., torch.Tensor] | None = None
@@ -89,9 +94,40 @@ class PagedTransformersModel(LoadedModel):
         return logits.float()
 
     @torch.inference_mode()
+    def forward_with_hidden(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        logit_rows: torch.Tensor,
+        hidden_rows: torch.Tensor,
+        embeds: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # The module below the head ends with the final norm. What the head does to its output
+        # (scaling, a cap) is the architecture's own, so the whole model runs as it is.
+        decoder = self._model.get_decoder()
+        seen: list[torch.Tensor] = []
+        hook = decoder.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
+        try:
+            logits = self.forward(token_ids, positions, logit_rows, embeds)
+        finally:
+            hook.remove()
+        if decoder is self._model or not seen:
+            raise UnsupportedFeatureError(
+                f"{type(self._model).__name__} does not run its decoder apart from its head, so "
+                "there are no hidden states, which pooling requests need"
+            )
+        return logits, seen[0][0, hidden_rows].float()
+
+    @torch.inference_mode()
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self._model.get_input_embeddings()(token_ids)
         return embedded
+
+    def update_weights(self, tensors: Mapping[str, torch.Tensor]) -> int:
+        # Here, since it uses much of transformers' inside, and models load without it.
+        from builtin_plugins.model_transformers.update import replace_weights
+
+        return replace_weights(self._model, tensors, self._unused_weights)
 
     def _attend(self, call: AttentionCall) -> torch.Tensor:
         assert self._attention is not None, "set_attention comes before forward"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import sys
+
 import psutil
 
 from hookspecs.types.kv import KVCacheConfig
 
-__all__ = ["cache_line", "default_kv_bytes", "kv_line", "weights_line"]
+__all__ = ["cache_line", "default_kv_bytes", "give_back", "kv_line", "weights_line"]
 
 _KV_SHARE = 0.4
 """Of the memory that is free once the weights are loaded: the rest is for activations, and for
@@ -18,6 +22,15 @@ _KV_MOST = 8 * 2**30
 def default_kv_bytes() -> int:
     """The default share of the memory that is available now."""
     return min(int(psutil.virtual_memory().available * _KV_SHARE), _KV_MOST)
+
+
+def give_back() -> None:
+    """Return what is no longer referred to, to the system."""
+    # Modules refer to each other in circles; and the C library keeps freed memory for itself.
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def weights_line(weight_bytes: int, dtype: str) -> str:

@@ -26,9 +26,13 @@ class CpuWorkerPlugin(EngineHooks):
             "builtin_plugins.worker_cpu.worker:CpuWorker",
             capabilities=frozenset(
                 {
+                    WorkerCapability.POOLING,
+                    WorkerCapability.PROFILE,
                     WorkerCapability.PROMPT_EMBEDS,
                     WorkerCapability.PROMPT_LOGPROBS,
+                    WorkerCapability.SLEEP,
                     WorkerCapability.SLIDING_WINDOW,
+                    WorkerCapability.UPDATE_WEIGHTS,
                 }
             ),
             description="One process on the processor; float32 unless told otherwise.",

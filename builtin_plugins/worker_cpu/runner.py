@@ -12,12 +12,14 @@ from builtin_plugins.worker_cpu.admission import refusal
 from builtin_plugins.worker_cpu.batch import InputBatch
 from builtin_plugins.worker_cpu.inputs import StepInputs, attention_metadata, flatten
 from builtin_plugins.worker_cpu.kv_buffers import LayerCache
+from builtin_plugins.worker_cpu.pooling import HiddenPiece, Pooler
 from builtin_plugins.worker_cpu.prompt_logprobs import PromptPiece, logprobs_of, prompt_pieces
 from hookspecs.contracts.attention import AttentionBackend, AttentionMetadata
 from hookspecs.contracts.logits import Sampler
 from hookspecs.contracts.model import LoadedModel, ModelInfo
 from hookspecs.contracts.worker import ModelRunner
 from hookspecs.errors import RequestError, UnsupportedFeatureError
+from hookspecs.types.columns import Float32Column
 from hookspecs.types.step import (
     GrammarOutput,
     ModelRunnerOutput,
@@ -39,6 +41,10 @@ class _Forward:
     pieces: list[PromptPiece]
     logits: torch.Tensor
     """float32 [rows + prompt positions, vocab]"""
+    pooled: dict[int, Float32Column]
+    """Slot to the vector of a pooling request whose prompt ended."""
+    failures: dict[int, RowFailure]
+    """Of pooling requests, by slot."""
 
 
 class CpuModelRunner(ModelRunner):
@@ -53,18 +59,33 @@ class CpuModelRunner(ModelRunner):
         caches: dict[int, LayerCache],
         batch: InputBatch,
     ) -> None:
-        self._model = model
         self._info = info
         self._backend = backend
         self._sampler = sampler
-        self._caches = caches
         self._batch = batch
         self._metadata: list[AttentionMetadata] = []
         """Of the forward that runs, one a KV cache group."""
+        self._pooler = Pooler(info.hidden_size)
         self._failures: dict[int, RowFailure] = {}
         """Slot to why its request can not run; until the slot is released."""
         self._forward: _Forward | None = None
+        self.bind_model(model)
+        self.bind_caches(caches)
+
+    def bind_model(self, model: LoadedModel) -> None:
+        """Compute with this one from now on."""
+        self._model = model
         model.set_attention(self._attend)
+
+    def bind_caches(self, caches: dict[int, LayerCache]) -> None:
+        """Keep the keys and values of each layer there from now on, or nowhere. Those kept before
+        are lost: no request may go on without starting again."""
+        self._caches = caches
+        self._metadata = []
+
+    def drop_model(self) -> None:
+        """Refer to no weights; no step until `bind_model`."""
+        del self._model
 
     @torch.inference_mode()
     def execute_model(self, scheduled: SchedulerOutput) -> None:
@@ -72,8 +93,8 @@ class CpuModelRunner(ModelRunner):
             raise UnsupportedFeatureError("the worker `cpu` does not verify draft tokens")
         self._update_batch(scheduled)
         inputs = flatten(scheduled, self._batch)
-        failed = np.isin(scheduled.slots, list(self._failures))
-        rows = np.flatnonzero(scheduled.samples & ~failed)
+        no_token = np.isin(scheduled.slots, [*self._failures, *self._pooler.slots])
+        rows = np.flatnonzero(scheduled.samples & ~no_token)
         pieces = prompt_pieces(inputs, self._batch)
         wanted = np.concatenate(
             [
@@ -85,13 +106,9 @@ class CpuModelRunner(ModelRunner):
             attention_metadata(inputs, self._batch, group)
             for group in range(len(self._batch.block_tables))
         ]
-        logits = self._model.forward(
-            torch.from_numpy(inputs.token_ids),
-            torch.from_numpy(inputs.positions),
-            torch.from_numpy(wanted),
-            self._embeds(inputs),
-        )
-        self._forward = _Forward(scheduled, rows, pieces, logits)
+        hidden_pieces = self._pooler.pieces(inputs, scheduled.samples)
+        logits, pooled, failures = self._compute(inputs, wanted, hidden_pieces)
+        self._forward = _Forward(scheduled, rows, pieces, logits, pooled, failures)
 
     @torch.inference_mode()
     def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
@@ -109,11 +126,12 @@ class CpuModelRunner(ModelRunner):
             slot: self._failures[slot]
             for slot in (scheduled.slots.tolist() if self._failures else ())
             if slot in self._failures
-        }
+        } | forward.failures
         output = ModelRunnerOutput(
             num_sampled=num_sampled,
             token_ids=np.zeros(0, dtype=np.int32),
             prompt_logprobs=prompt_logprobs,
+            pooled=forward.pooled,
             failures=failures,
         )
         if not len(rows):
@@ -131,10 +149,37 @@ class CpuModelRunner(ModelRunner):
             output.logprob_rows = rows[sampled.logprob_rows].astype(np.int32)
         return output
 
+    def _compute(
+        self, inputs: StepInputs, logit_rows: npt.NDArray[np.int64], pieces: list[HiddenPiece]
+    ) -> tuple[torch.Tensor, dict[int, Float32Column], dict[int, RowFailure]]:
+        """Logits of the flattened tokens at `logit_rows`; vectors and failures of the pooling
+        requests to which `pieces` belong."""
+        batch = (
+            torch.from_numpy(inputs.token_ids),
+            torch.from_numpy(inputs.positions),
+            torch.from_numpy(logit_rows),
+        )
+        embeds = self._embeds(inputs)
+        if not pieces:
+            return self._model.forward(*batch, embeds), {}, {}
+        hidden_rows = np.concatenate(
+            [np.arange(piece.token, piece.token + piece.length) for piece in pieces]
+        )
+        try:
+            logits, hidden = self._model.forward_with_hidden(
+                *batch, torch.from_numpy(hidden_rows), embeds
+            )
+        except UnsupportedFeatureError as error:
+            failure = RowFailure(str(error), poisoned=False)
+            logits = self._model.forward(*batch, embeds)
+            return logits, {}, {piece.slot: failure for piece in pieces}
+        return logits, *self._pooler.pool(pieces, hidden)
+
     def _update_batch(self, scheduled: SchedulerOutput) -> None:
         for slot in scheduled.released_slots:
             self._batch.remove(slot)
-            if self._failures.pop(slot, None) is None:
+            failed = self._failures.pop(slot, None) is not None
+            if not failed and not self._pooler.remove(slot):
                 self._sampler.remove(slot)
         for request in scheduled.new_requests:
             self._add(request)
@@ -145,7 +190,9 @@ class CpuModelRunner(ModelRunner):
         """A request that can not run still takes part in the forward, with harmless tokens, since
         the step counts them; it never gets a token."""
         reason = refusal(request, self._info)
-        if reason is None:
+        if reason is None and request.pooling is not None:
+            self._pooler.add(request, request.pooling)
+        elif reason is None:
             try:
                 self._sampler.add(request)
             except RequestError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 import torch
@@ -13,16 +14,21 @@ from builtin_plugins.worker_cpu.kv_buffers import allocate_buffers
 from builtin_plugins.worker_cpu.memory import (
     cache_line,
     default_kv_bytes,
+    give_back,
     kv_line,
     weights_line,
 )
+from builtin_plugins.worker_cpu.profile import TraceRecorder
 from builtin_plugins.worker_cpu.runner import CpuModelRunner
+from builtin_plugins.worker_cpu.weights import given_tensors
+from framework.sdk.sleep import SleepState
 from hookspecs.config import Dtype
 from hookspecs.contracts.attention import AttentionBackend, AttentionCapability
 from hookspecs.contracts.logits import SamplerContext
 from hookspecs.contracts.model import LoadedModel
-from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext
-from hookspecs.errors import UnsupportedModelError
+from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext, command
+from hookspecs.errors import CommandError, UnsupportedModelError
+from hookspecs.types.control import WakeTag
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
@@ -38,9 +44,13 @@ class CpuWorker(Worker):
 
     capabilities: ClassVar[frozenset[WorkerCapability]] = frozenset(
         {
+            WorkerCapability.POOLING,
+            WorkerCapability.PROFILE,
             WorkerCapability.PROMPT_EMBEDS,
             WorkerCapability.PROMPT_LOGPROBS,
+            WorkerCapability.SLEEP,
             WorkerCapability.SLIDING_WINDOW,
+            WorkerCapability.UPDATE_WEIGHTS,
         }
     )
 
@@ -49,6 +59,11 @@ class CpuWorker(Worker):
         self._model: LoadedModel | None = None
         self._backend: AttentionBackend | None = None
         self._runner: CpuModelRunner | None = None
+        self._kv_config: KVCacheConfig | None = None
+        self._specs: list[KVLayerSpec] = []
+        """Of the model, also while it is not there."""
+        self._sleep = SleepState()
+        self._recorder = TraceRecorder(context.rank)
 
     @classmethod
     def rate(cls) -> int:
@@ -66,10 +81,7 @@ class CpuWorker(Worker):
     def load_model(self) -> None:
         """UnsupportedModelError also when the attention backend lacks what the model needs."""
         config = self.context.config
-        # float32 whatever the checkpoint's type: not all processors compute in the shorter ones.
-        dtype = Dtype.FLOAT32 if config.model.dtype is Dtype.AUTO else config.model.dtype
-        loader = self.context.create_loader()
-        self._model = loader.load(self.context.model, dtype=dtype.value, device=_DEVICE)
+        self._model = self._read_model()
         name = config.executor.attention
         name = _AUTO_ATTENTION if name == "auto" else name
         self._backend = self.context.create_attention(name, _DEVICE)
@@ -85,18 +97,11 @@ class CpuWorker(Worker):
                 f"attention backend {name!r} does not have. Choose another one "
                 "(executor.attention)."
             )
-        self.context.report(weights_line(self._model.weight_bytes, dtype.value))
+        self.context.report(weights_line(self._model.weight_bytes, self._dtype.value))
 
     def kv_layer_specs(self) -> list[KVLayerSpec]:
         assert self._model is not None
-        kv_dtype = self.context.config.cache.kv_dtype
-        if kv_dtype is Dtype.AUTO:
-            return self._model.layer_specs
-        itemsize = getattr(torch, kv_dtype.value).itemsize
-        return [
-            msgspec.structs.replace(spec, dtype=kv_dtype.value, itemsize=itemsize)
-            for spec in self._model.layer_specs
-        ]
+        return self._layer_specs(self._model)
 
     def available_kv_bytes(self) -> int:
         configured = self.context.config.cache.kv_bytes
@@ -107,6 +112,7 @@ class CpuWorker(Worker):
     def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:
         """There is nothing to warm up: torch compiles no kernels for the processor."""
         assert self._model is not None and self._backend is not None
+        self._kv_config, self._specs = kv_config, self.kv_layer_specs()
         config, info = self.context.config, self.context.model.info
         max_num_seqs = config.scheduler.max_num_seqs
         sampler = self.context.create_sampler(
@@ -122,18 +128,94 @@ class CpuWorker(Worker):
             info=info,
             backend=self._backend,
             sampler=sampler,
-            caches=allocate_buffers(kv_config, self.kv_layer_specs(), self._backend),
+            caches=allocate_buffers(kv_config, self._specs, self._backend),
             batch=InputBatch(kv_config, max_num_seqs, self.context.max_model_len),
         )
         self.context.report(cache_line(kv_config))
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         assert self._runner is not None
+        self._sleep.check_step()
         self._runner.execute_model(scheduled)
 
     def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
         assert self._runner is not None
         return self._runner.sample_tokens(grammar)
 
+    @command
+    def sleep(self, level: int) -> None:
+        """Weights lie in host memory in any case, so level 1 leaves them where they are."""
+        assert self._runner is not None
+        added = self._sleep.fall_asleep(level)
+        if WakeTag.KV_CACHE in added:
+            self._runner.bind_caches({})
+        if WakeTag.WEIGHTS in added:
+            self._runner.drop_model()
+            self._model = None
+        if added:
+            give_back()
+
+    @command
+    def wake_up(self, tags: Sequence[str]) -> None:
+        """What the model loader raises when the files are no longer as they were; the weights
+        sleep on then."""
+        for tag in self._sleep.to_wake(tags):
+            if tag is WakeTag.WEIGHTS:
+                self._wake_weights()
+            else:
+                self._wake_kv_cache()
+            self._sleep.woke(tag)
+
+    @command
+    def update_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> int:
+        self._sleep.check_weights()
+        assert self._model is not None
+        return self._model.update_weights(given_tensors(path, tensors))
+
+    @command
+    def start_profile(self, directory: str) -> None:
+        self._recorder.start(directory)
+
+    @command
+    def stop_profile(self) -> str:
+        return self._recorder.stop()
+
     def shutdown(self) -> None:
+        self._recorder.abandon()
         self._runner = self._backend = self._model = None
+
+    @property
+    def _dtype(self) -> Dtype:
+        # float32 whatever the checkpoint's type: not all processors compute in the shorter ones.
+        dtype = self.context.config.model.dtype
+        return Dtype.FLOAT32 if dtype is Dtype.AUTO else dtype
+
+    def _read_model(self) -> LoadedModel:
+        loader = self.context.create_loader()
+        return loader.load(self.context.model, dtype=self._dtype.value, device=_DEVICE)
+
+    def _wake_weights(self) -> None:
+        assert self._runner is not None
+        model = self._read_model()
+        if self._layer_specs(model) != self._specs:
+            raise CommandError(
+                f"the files of model {self.context.model.name!r} are of another model now: the "
+                "weights can not wake up. Put the model's files back."
+            )
+        self._model = model
+        self._runner.bind_model(model)
+
+    def _wake_kv_cache(self) -> None:
+        assert self._runner is not None
+        assert self._backend is not None and self._kv_config is not None
+        self._runner.bind_caches(allocate_buffers(self._kv_config, self._specs, self._backend))
+
+    def _layer_specs(self, model: LoadedModel) -> list[KVLayerSpec]:
+        kv_dtype = self.context.config.cache.kv_dtype
+        if kv_dtype is Dtype.AUTO:
+            return model.layer_specs
+        itemsize = getattr(torch, kv_dtype.value).itemsize
+        return [
+            msgspec.structs.replace(spec, dtype=kv_dtype.value, itemsize=itemsize)
+            for spec in model.layer_specs
+        ]

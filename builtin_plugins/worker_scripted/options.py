@@ -14,8 +14,11 @@ __all__ = ["CAPABILITIES", "ScriptedOptions"]
 CAPABILITIES = frozenset(
     {
         WorkerCapability.ASYNC_STEPPING,
+        WorkerCapability.POOLING,
         WorkerCapability.PROMPT_LOGPROBS,
+        WorkerCapability.SLEEP,
         WorkerCapability.SLIDING_WINDOW,
+        WorkerCapability.UPDATE_WEIGHTS,
     }
 )
 

@@ -4,6 +4,7 @@ The *history* of tokens 0 to p is the sum over i <= p of mix(i * 2**32 + token i
 with the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) as mix. It stands for what a
 model computes at position p: it is what the worker keeps in its KV cache, and the next token is
 a function of it. So a token that is wrong, missing or in a wrong place changes all that follows.
+The `offset` (see `weights`) is added to each next token, in the circle of all but the end token.
 """
 
 from __future__ import annotations
@@ -26,17 +27,23 @@ def token_terms(tokens: Int32Column, positions: Int64Column) -> NDArray[np.uint6
     return _mix((positions.astype(np.uint64) << np.uint64(32)) + tokens.astype(np.uint64))
 
 
-def next_tokens(histories: NDArray[np.uint64], vocab_size: int, eos_token_id: int) -> Int32Column:
+def next_tokens(
+    histories: NDArray[np.uint64], vocab_size: int, eos_token_id: int, offset: int = 0
+) -> Int32Column:
     """int32[rows]: any token but the end token."""
-    tokens = (_mix(histories) % np.uint64(vocab_size - 1)).astype(np.int32)
+    count = vocab_size - 1
+    places = _mix(histories) % np.uint64(count) + np.uint64(offset % count)
+    tokens = (places % np.uint64(count)).astype(np.int32)
     return tokens + (tokens >= eos_token_id).astype(np.int32)
 
 
-def default_token(token_ids: Sequence[int], vocab_size: int, eos_token_id: int) -> int:
+def default_token(
+    token_ids: Sequence[int], vocab_size: int, eos_token_id: int, offset: int = 0
+) -> int:
     """The token after `token_ids`: for tests that expect it."""
     tokens = np.array(token_ids, dtype=np.int32)
     history = token_terms(tokens, np.arange(len(tokens))).sum(keepdims=True, dtype=np.uint64)
-    return int(next_tokens(history, vocab_size, eos_token_id)[0])
+    return int(next_tokens(history, vocab_size, eos_token_id, offset)[0])
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from builtin_plugins.worker_scripted.batch import ScriptedBatch
 from builtin_plugins.worker_scripted.options import ScriptedOptions
+from builtin_plugins.worker_scripted.pooling import ScriptedPooler
 from builtin_plugins.worker_scripted.rule import next_tokens
 from builtin_plugins.worker_scripted.sampler_rows import SamplerRows, plain_greedy
 from builtin_plugins.worker_scripted.script import Script, parse_script
 from builtin_plugins.worker_scripted.verify import StepVerifier
+from builtin_plugins.worker_scripted.weights import INITIAL_OFFSET
 from hookspecs.contracts.logits import Sampler
 from hookspecs.contracts.worker import ModelRunner
 from hookspecs.errors import RequestError, UnsupportedFeatureError
@@ -48,6 +51,7 @@ class ScriptedRunner(ModelRunner):
         self._batch = batch
         self._verifier = verifier
         self._sampled = SamplerRows(create_sampler, options.vocab_size)
+        self._pooler = ScriptedPooler(len(batch.num_tokens))
         self._scripts: dict[int, Script] = {}
         self._failed: dict[int, RowFailure] = {}
         """Slots whose request has failed, until they are released."""
@@ -56,6 +60,7 @@ class ScriptedRunner(ModelRunner):
         self._prompt_logprobs: dict[int, int] = {}
         """Slot to the number of alternatives."""
         self._scheduled: SchedulerOutput | None = None
+        self._offset = INITIAL_OFFSET
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """InconsistentStepError when the step can not be right."""
@@ -77,10 +82,15 @@ class ScriptedRunner(ModelRunner):
             raise UnsupportedFeatureError("the worker `scripted` does not apply grammar bitmasks")
         scheduled, self._scheduled = self._scheduled, None
         assert scheduled is not None, "sample_tokens comes after execute_model"
-        rows = np.flatnonzero(scheduled.samples)
+        samples = scheduled.samples & ~self._pooler.pooling[scheduled.slots]
+        rows = np.flatnonzero(samples)
         slots = scheduled.slots[rows]
-        tokens = next_tokens(self._batch.last_histories(slots), self._vocab_size, self._eos)
-        output = ModelRunnerOutput(num_sampled=scheduled.samples.astype(np.int32), token_ids=tokens)
+        tokens = self._next_tokens(self._batch.last_histories(slots))
+        output = ModelRunnerOutput(
+            num_sampled=samples.astype(np.int32),
+            token_ids=tokens,
+            pooled=self._pooler.pool(scheduled, self._batch.token_ids),
+        )
         if self._prompt_logprobs:
             output.prompt_logprobs = self._prompt_pieces(scheduled)
         if self._special[scheduled.slots].any():
@@ -98,11 +108,23 @@ class ScriptedRunner(ModelRunner):
         self._batch.append(slots, tokens)
         return output
 
+    def set_offset(self, offset: int) -> None:
+        """Tokens of the default rule are as with these weights from now on."""
+        self._offset = offset
+        if self._verifier is not None:
+            self._verifier.set_offset(offset)
+
+    def _next_tokens(self, histories: NDArray[np.uint64]) -> Int32Column:
+        return next_tokens(histories, self._vocab_size, self._eos, self._offset)
+
     def _add(self, request: NewRequest) -> None:
         slot, params = request.slot, request.sampling_params
         if self._verifier is not None:
             self._verifier.add(request)
         self._batch.add(request)
+        if request.pooling is not None:
+            self._pooler.add(request, request.pooling)
+            return
         try:
             script = parse_script(params, self._vocab_size)
             if script is not None:
@@ -126,6 +148,7 @@ class ScriptedRunner(ModelRunner):
         self._failed.pop(slot, None)
         self._prompt_logprobs.pop(slot, None)
         self._sampled.remove(slot)
+        self._pooler.remove(slot)
 
     def _follow_scripts(self, slots: Int32Column, tokens: Int32Column) -> dict[int, Float32Column]:
         """Put scripted tokens into `tokens`, in place; the scripted logits by index."""
@@ -181,9 +204,7 @@ class ScriptedRunner(ModelRunner):
             end = min(start + row.num_scheduled_tokens, last)
             if slot in self._prompt_logprobs and (start == 0 or end > start):
                 pieces[slot] = self._sampled.prompt_logprobs(
-                    next_tokens(
-                        self._batch.histories[slot, start:end], self._vocab_size, self._eos
-                    ),
+                    self._next_tokens(self._batch.histories[slot, start:end]),
                     self._batch.token_ids[slot, start + 1 : end + 1],
                     self._prompt_logprobs[slot],
                     first=start == 0,

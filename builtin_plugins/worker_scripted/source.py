@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from builtin_plugins.worker_scripted.options import ScriptedOptions
+from builtin_plugins.worker_scripted.pooling import HIDDEN_SIZE
 from hookspecs.contracts.model import ModelInfo, ModelSource, ResolvedModel
 from hookspecs.errors import ModelNotFoundError
 
@@ -52,6 +53,7 @@ class ScriptedSource(ModelSource):
                 vocab_size=options.vocab_size,
                 max_model_len=options.max_model_len,
                 eos_token_ids=(options.eos_token_id,),
+                hidden_size=HIDDEN_SIZE,
                 has_tokenizer=directory is not None,
             ),
         )

@@ -20,6 +20,7 @@ from hookspecs.types.step import BlockColumns, NewRequest, ScheduledRow, Schedul
 __all__ = ["InconsistentStepError", "StepVerifier"]
 
 _GROUP_SALT = 0x9E3779B97F4A7C15
+_WEIGHTS_SALT = 0xD1B54A32D192ED03
 
 
 class InconsistentStepError(InternalError, RuntimeError):
@@ -40,6 +41,15 @@ class StepVerifier:
         self._tables = np.zeros((num_groups, num_slots, max_blocks), dtype=np.int64)
         self._num_blocks = np.zeros((num_groups, num_slots), dtype=np.int64)
         self._num_computed = np.zeros(num_slots, dtype=np.int64)
+        self._weights_salt = 0
+
+    def clear(self) -> None:
+        """The cache is empty: what was written before can not be read."""
+        self.pool[:] = 0
+
+    def set_offset(self, offset: int) -> None:
+        """Other weights (see `weights`): what they write is not what those before did."""
+        self._weights_salt = offset * _WEIGHTS_SALT
 
     def add(self, request: NewRequest) -> None:
         """A request starts in a slot, which must be free."""
@@ -123,7 +133,7 @@ class StepVerifier:
                 )
 
     def _expected(self, group: int, slot: int, start: int, end: int) -> NDArray[np.uint64]:
-        salt = np.uint64(_GROUP_SALT * (group + 1) % 2**64)
+        salt = np.uint64((_GROUP_SALT * (group + 1) + self._weights_salt) % 2**64)
         return self._batch.histories[slot, start:end] ^ salt
 
     def _locate(

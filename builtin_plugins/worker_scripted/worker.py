@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from builtin_plugins.worker_scripted.batch import ScriptedBatch
 from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions
 from builtin_plugins.worker_scripted.runner import ScriptedRunner
 from builtin_plugins.worker_scripted.verify import StepVerifier
+from builtin_plugins.worker_scripted.weights import INITIAL_OFFSET, given_offset
+from framework.sdk.sleep import SleepState
 from hookspecs.contracts.logits import Sampler, SamplerContext
-from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext
+from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext, command
+from hookspecs.types.control import WakeTag
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
@@ -24,6 +28,7 @@ class ScriptedWorker(Worker):
 
     A request that is plain greedy gets its token directly; any other goes through the
     configured sampler, with logit 20 for its token and 0 for the rest, or with scripted logits.
+    A pooling request gets the vector that `pooling` says.
     """
 
     capabilities: ClassVar[frozenset[WorkerCapability]] = CAPABILITIES
@@ -33,6 +38,7 @@ class ScriptedWorker(Worker):
         assert isinstance(context.options, ScriptedOptions)
         self._options: ScriptedOptions = context.options
         self._runner: ScriptedRunner | None = None
+        self._sleep = SleepState()
         self.verifier: StepVerifier | None = None
         """The KV cache, for tests that look into it; None before it is there, or without
         verification."""
@@ -74,11 +80,35 @@ class ScriptedWorker(Worker):
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         assert self._runner is not None
+        self._sleep.check_step()
         self._runner.execute_model(scheduled)
 
     def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
         assert self._runner is not None
         return self._runner.sample_tokens(grammar)
+
+    @command
+    def sleep(self, level: int) -> None:
+        """Bookkeeping, but what is in the verified cache is lost."""
+        if WakeTag.KV_CACHE in self._sleep.fall_asleep(level) and self.verifier is not None:
+            self.verifier.clear()
+
+    @command
+    def wake_up(self, tags: Sequence[str]) -> None:
+        """The weights come back as they were loaded."""
+        assert self._runner is not None
+        for tag in self._sleep.to_wake(tags):
+            if tag is WakeTag.WEIGHTS:
+                self._runner.set_offset(INITIAL_OFFSET)
+            self._sleep.woke(tag)
+
+    @command
+    def update_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> int:
+        """See `weights`."""
+        self._sleep.check_weights()
+        assert self._runner is not None
+        self._runner.set_offset(given_offset(path, tensors))
+        return 1
 
     def shutdown(self) -> None:
         self._runner = None

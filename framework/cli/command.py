@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from framework.config import ResolvedConfig
+from framework.plugins.manager import PluginManager
 from framework.plugins.report import PluginReport
 from hookspecs.config import EngineConfig
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import SamplingParams
 
-__all__ = ["Command", "Handle", "Launch", "Session"]
+__all__ = ["Command", "Handle", "Launch", "Serve", "Session"]
 
 
 class Handle(Protocol):
@@ -53,12 +54,27 @@ class Launch(Protocol):
         """`report` gets the start-up lines, `progress` (what, 0 to 1) of long work."""
 
 
+class Serve(Protocol):
+    """Serves until it is told to stop, as `framework.serve` does."""
+
+    def __call__(
+        self,
+        config: EngineConfig,
+        *,
+        report: Callable[[str], None],
+        progress: Callable[[str, float], None],
+        serving: Callable[[str, PluginManager], None],
+    ) -> int:
+        """`serving` gets the address once requests are taken. Returns the exit code."""
+
+
 @dataclass(frozen=True)
 class Session:
     """What one run of the command line lends to its command."""
 
     resolved: ResolvedConfig
     launch: Launch
+    serve: Serve
 
     @property
     def config(self) -> EngineConfig:

@@ -11,10 +11,11 @@ import msgspec
 from framework.cli.command import Handle, Session
 from framework.cli.startup import Startup
 from framework.config import require_model
+from framework.plugins.manager import PluginManager
 from hookspecs.config import EngineConfig
 from hookspecs.errors import ConfigError
 
-__all__ = ["add_model_argument", "launch_engine", "open_engine"]
+__all__ = ["add_model_argument", "chosen_config", "launch_engine", "open_engine", "serve_engine"]
 
 
 def launch_engine(
@@ -39,12 +40,24 @@ def add_model_argument(parser: ArgumentParser) -> None:
     )
 
 
-@contextmanager
-def open_engine(
+def serve_engine(
+    config: EngineConfig,
+    *,
+    report: Callable[[str], None],
+    progress: Callable[[str, float], None],
+    serving: Callable[[str, PluginManager], None],
+) -> int:
+    """`framework.serve`, imported now."""
+    from framework.launcher import serve
+
+    return serve(config, report=report, progress=progress, serving=serving)
+
+
+def chosen_config(
     arguments: Namespace, session: Session, *, default_model: str = ""
-) -> Iterator[Handle]:
-    """The engine of the session's configuration, closed at the end. Raises ConfigError without
-    a model, or when two are named."""
+) -> EngineConfig:
+    """The session's configuration with its model. Raises ConfigError without one, or when two
+    are named."""
     config = session.config
     given = getattr(arguments, "model", None)
     origin = session.resolved.origins["model.name"]
@@ -55,6 +68,15 @@ def open_engine(
     name = given or config.model.name or default_model
     config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, name=name))
     require_model(config)
+    return config
+
+
+@contextmanager
+def open_engine(
+    arguments: Namespace, session: Session, *, default_model: str = ""
+) -> Iterator[Handle]:
+    """The engine of the session's configuration, closed at the end."""
+    config = chosen_config(arguments, session, default_model=default_model)
     with Startup() as startup:
         handle = session.launch(config, report=startup.report, progress=startup.progress)
     try:

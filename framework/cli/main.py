@@ -18,10 +18,11 @@ from framework.cli import (
     plugins_diff,
     plugins_list,
     plugins_show,
+    serve,
 )
 from framework.cli.arguments import split_settings
-from framework.cli.command import Command, Launch, Session
-from framework.cli.engine import launch_engine
+from framework.cli.command import Command, Launch, Serve, Session
+from framework.cli.engine import launch_engine, serve_engine
 from framework.cli.exits import exit_code_of
 from framework.cli.log import log_to_stderr
 from framework.cli.parser import build_parser
@@ -37,6 +38,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     generate.COMMAND,
     chat.COMMAND,
     demo.COMMAND,
+    serve.COMMAND,
     plugins_list.COMMAND,
     plugins_show.COMMAND,
     plugins_check.COMMAND,
@@ -56,23 +58,29 @@ class _Version(Action):
         parser.exit()
 
 
-def main(argv: Sequence[str] | None = None, *, launch: Launch = launch_engine) -> int:
-    """Run one command; returns the exit code. `launch` makes the engine of those that need one."""
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    launch: Launch = launch_engine,
+    serve: Serve = serve_engine,
+) -> int:
+    """Run one command; returns the exit code. `launch` and `serve` are for those that need an
+    engine."""
     # OpenMP's threads spin while they wait; beside other work on the same cores that makes every
     # step about ten times slower. Read when the compute library is loaded, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:] if argv is None else argv
     with log_to_stderr():
-        return exit_code_of(lambda: _main(arguments, launch))
+        return exit_code_of(lambda: _main(arguments, launch, serve))
 
 
-def _main(argv: Sequence[str], launch: Launch) -> int:
+def _main(argv: Sequence[str], launch: Launch, serve: Serve) -> int:
     settings, rest = split_settings(argv)
     word = next((argument for argument in rest if not argument.startswith("-")), None)
     if word in BUILT_IN or "--version" in rest:
         parsed = build_parser(COMMANDS, {}, _Version).parse_args(rest)
         command: Command = parsed.command
-        return command.run(parsed, Session(load_config(argv=settings), launch))
+        return command.run(parsed, Session(load_config(argv=settings), launch, serve))
     # Plugins are loaded only where their commands matter: in the help, and when one is named.
     manager = PluginManager.build(load_config(argv=settings).config)
     provided = descriptions(manager, BUILT_IN)

@@ -30,8 +30,14 @@ class Startup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self.finish()
+
+    def finish(self) -> None:
+        """The start is over: bars are left as they are. Safe to call twice."""
+        bar, self._bar = self._bar, None
+        self._tasks.clear()
+        if bar is not None:
+            bar.stop()
 
     def report(self, line: str) -> None:
         """One line of the start-up log."""

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
-import msgspec
-
+from framework.core.info import EngineInfo
+from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import EngineCoreOutputs
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 
-__all__ = ["EngineCoreClient", "EngineInfo"]
-
-
-class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine core tells its front ends when it is ready."""
-
-    max_model_len: int
-    """Prompt and output tokens of one request: the effective limit, everywhere the same."""
-    cache_tokens: int
-    """Most tokens that one request can hold in the KV cache; may be below max_model_len."""
-    num_blocks: int
-    """Blocks of the KV cache, without the null block."""
-    block_size: int
-    """Tokens a block."""
-    worker: str
-    """Name of the worker provider."""
-    capabilities: frozenset[str] = frozenset()
-    """WorkerCapability values of the worker."""
+__all__ = ["EngineCoreClient"]
 
 
 class EngineCoreClient(ABC):
@@ -60,9 +44,21 @@ class EngineCoreClient(ABC):
     def has_unfinished(self) -> bool:
         """Whether the engine core has requests that have not finished."""
 
+    @property
+    def has_outputs(self) -> bool:
+        """Whether `get_outputs` returns at once, without a step."""
+        return False
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no output will come until this caller does something about the engine's state:
+        it is paused, and nobody else can reach it."""
+        return False
+
     @abstractmethod
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks. False, and nothing happens, while requests use blocks."""
+    def command(self, arguments: CommandArguments) -> Any:
+        """Run a control command and wait for its answer; raises its failure. Outputs that come
+        meanwhile are kept for `get_outputs`."""
 
     @abstractmethod
     def shutdown(self) -> None:

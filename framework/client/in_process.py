@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from framework.client.base import EngineCoreClient, EngineInfo
+from framework.client.base import EngineCoreClient
 from framework.core.engine import EngineCore
+from framework.core.info import EngineInfo
+from hookspecs.errors import CommandError
+from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import EngineCoreOutputs
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 
@@ -30,6 +35,8 @@ class InProcessClient(EngineCoreClient):
     def __init__(self, core: EngineCore, info: EngineInfo) -> None:
         self._core = core
         self._info = info
+        self._kept: deque[EngineCoreOutputs] = deque()
+        """Outputs that came while a command ran."""
         self._stalled_at_step = -1
         self._complain_at = 0.0
 
@@ -46,6 +53,8 @@ class InProcessClient(EngineCoreClient):
         self._core.abort_requests(handles, reason=reason)
 
     def get_outputs(self) -> EngineCoreOutputs:
+        if self._kept:
+            return self._kept.popleft()
         outputs = self._core.step().get(0)
         if outputs is not None:
             return outputs
@@ -77,10 +86,36 @@ class InProcessClient(EngineCoreClient):
         time.sleep(_IDLE_S)
 
     def has_unfinished(self) -> bool:
-        return self._core.has_work
+        return bool(self._kept) or self._core.has_work
 
-    def reset_prefix_cache(self) -> bool:
-        return self._core.reset_prefix_cache()
+    @property
+    def has_outputs(self) -> bool:
+        return bool(self._kept)
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._core.num_requests > 0 and not self.has_unfinished()
+
+    def command(self, arguments: CommandArguments) -> Any:
+        """Steps the engine until the command is done."""
+        core = self._core
+        if core.in_step:
+            raise CommandError(
+                "a command can not be waited for inside of a step, since it runs after it"
+            )
+        future = core.command(arguments)
+        while not future.done():
+            self._keep(core.step())
+            if core.last_step_was_empty and not future.done():
+                self._wait()
+        self._keep(core.publish())
+        if core.failure is not None and core.has_work:
+            core.step()  # the failure is told here, not once more by the next step
+        return future.result()
+
+    def _keep(self, outputs: Mapping[int, EngineCoreOutputs]) -> None:
+        if 0 in outputs:
+            self._kept.append(outputs[0])
 
     def shutdown(self) -> None:
         self._core.shutdown()

@@ -41,3 +41,15 @@ class Attribution:
             plugin=plugin,
             hook=phase,
         )
+
+    def attribute_command(self, command: str, error: BaseException) -> FrameworkError:
+        """The error to stop the engine with after a worker's command that must not fail."""
+        plugin = self._plugin_of(error) or self._implementers["execute_model"]
+        if not isinstance(error, Exception):
+            return InternalError(f"the workers' {command} was interrupted by {describe(error)}")
+        return StepError(
+            f"the workers' {command}: plugin {plugin!r} raised {describe(error)}; what is left of "
+            "their memory is unknown, so the engine stops",
+            plugin=plugin,
+            hook="execute_model",
+        )

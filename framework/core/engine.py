@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import msgspec
 
 from framework.core.attribution import Attribution
+from framework.core.commands import perform
+from framework.core.control import Call, ControlPlane
 from framework.core.guards import Exclusive, PhaseGuard
 from framework.core.invariants import (
     check_cache,
@@ -20,10 +25,14 @@ from framework.core.invariants import (
     check_result,
     check_schedule,
 )
+from framework.core.operations import Operations
 from framework.core.outputs import OutputBuilder
+from framework.core.policy_stack import PolicyStack
+from framework.core.pooling import pooling_refusal
 from framework.core.request import Request
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
+from framework.core.transitions import LATE_REFUSALS
 from framework.core.update import Ending, apply_result
 from framework.plugins.calls import Calls
 from hookspecs.config import EngineConfig
@@ -37,6 +46,7 @@ from hookspecs.errors import (
     FrameworkError,
     InternalError,
     InvalidRequestError,
+    StepError,
 )
 from hookspecs.events import (
     CacheReset,
@@ -46,9 +56,10 @@ from hookspecs.events import (
     RequestFinished,
     StepFinished,
 )
-from hookspecs.types.control import EngineState
+from hookspecs.types.commands import CommandArguments
+from hookspecs.types.control import EngineState, EngineStatus
 from hookspecs.types.outputs import EngineCoreOutputs
-from hookspecs.types.request import EngineCoreRequest, FinishReason
+from hookspecs.types.request import EngineCoreRequest, FinishReason, RequestStatus
 from hookspecs.types.stats import SchedulerStats
 from hookspecs.types.step import SchedulerOutput
 
@@ -71,6 +82,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     table: RequestTable
     kv_cache: KVCacheManager
     scheduler: Scheduler
+    policies: PolicyStack
     executor: Executor
     view: SchedulerView
     calls: Calls
@@ -78,9 +90,19 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     """Step phase to the plugin whose object implements it."""
     plugin_of: Callable[[BaseException], str | None]
     """The plugin in whose code an exception was raised."""
+    worker_capabilities: frozenset[str]
+    """WorkerCapability values."""
     clock: Callable[[], float] = time.monotonic
     """Seconds; one clock for the kernel and what it lends."""
     engine_index: int = 0
+
+
+class _GivenUp(NamedTuple):
+    request: Request
+    reason: FinishReason
+
+
+_Input = Request | _GivenUp | Call
 
 
 class EngineCore:
@@ -88,7 +110,10 @@ class EngineCore:
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        self.state = EngineState.RUNNING
+        self.failure: FrameworkError | None = None
+        """What has stopped it."""
+        self._untold: FrameworkError | None = None
+        """The failure, until `step` has raised it, if no call has."""
         self._clock = parts.clock
         self._table = parts.table
         self._kv_cache = parts.kv_cache
@@ -97,12 +122,14 @@ class EngineCore:
         self._outputs = OutputBuilder(parts.engine_index)
         self._requests: dict[str, Request] = {}
         self._by_handle: dict[tuple[int, int], Request] = {}
-        self._arrived: list[Request] = []
-        self._given_up: list[tuple[Request, FinishReason]] = []
+        self._inputs: deque[_Input] = deque()
+        """In the order in which they came; empty between steps."""
         self._exclusive = Exclusive()
         self._guards = {
             phase: PhaseGuard(phase, self._stop_because) for phase in parts.phase_plugins
         }
+        self._plane = ControlPlane()
+        self._operations = Operations(self._plane, self)
         self._arrivals = 0
         self._step = 0
         self.last_step_was_empty = False
@@ -125,35 +152,67 @@ class EngineCore:
 
     def add_request(self, wire: EngineCoreRequest) -> None:
         """Queue a request. InvalidRequestError for an id or handle that is in use; a request
-        that is wrong in itself, or that no cache state could ever hold, ends at once with an
-        error. Inside of a step it takes effect with the next one."""
+        that is wrong in itself, that no cache state could ever hold, or that comes in a state
+        in which none are taken, ends at once with an error. Inside of a step it takes effect
+        with the next one."""
         self._require_alive()
+        taken = self._taken(wire)
+        if taken is not None:
+            raise InvalidRequestError(taken, param="request_id", value=wire.request_id)
+        self._add(self._make(wire))
+
+    def prepare(self, wire: EngineCoreRequest) -> Request:
+        """The engine's own form of a request, with what costs time computed. Any thread."""
+        request = self._make(wire)
+        if self._refusal(request) is None:
+            _ = request.block_hashes
+        return request
+
+    def add_prepared(self, request: Request) -> None:
+        """`add_request` for what `prepare` made; one whose id is in use ends with an error."""
+        self._require_alive()
+        taken = self._taken(request.wire)
+        if taken is None:
+            self._add(request)
+        else:
+            self._refuse(request, taken)
+
+    def _taken(self, wire: EngineCoreRequest) -> str | None:
+        """What is wrong if its names are in use."""
         key = (wire.client_index, wire.handle)
-        if wire.request_id in self._requests or key in self._by_handle:
-            raise InvalidRequestError(
-                f"a request with id {wire.request_id!r} or handle {wire.handle} of client "
-                f"{wire.client_index} is still in the engine; both must be unique",
-                param="request_id",
-                value=wire.request_id,
-            )
-        request = Request(
+        if wire.request_id not in self._requests and key not in self._by_handle:
+            return None
+        return (
+            f"a request with id {wire.request_id!r} or handle {wire.handle} of client "
+            f"{wire.client_index} is still in the engine; both must be unique"
+        )
+
+    def _make(self, wire: EngineCoreRequest) -> Request:
+        return Request(
             wire,
-            arrival=self._arrivals,
+            arrival=0,
             max_model_len=self.parts.max_model_len,
             block_size=self.parts.config.cache.block_size,
             queued_at=self._clock(),
         )
+
+    def _add(self, request: Request) -> None:
+        request.arrival, request.queued_at = self._arrivals, self._clock()
         self._arrivals += 1
         refusal = self._refusal(request)
         if refusal is not None:
-            self._table.end(request, FinishReason.ERROR, refusal)
-            self._outputs.add_ended(request)
-            self._announce_finish(request)
+            self._refuse(request, refusal)
             return
-        self._requests[wire.request_id] = request
-        self._by_handle[key] = request
-        self._arrived.append(request)
+        self._requests[request.request_id] = request
+        self._by_handle[request.wire.client_index, request.wire.handle] = request
+        self._inputs.append(request)
         self._drain_unless_busy()
+
+    def _refuse(self, request: Request, why: str) -> None:
+        """End a request that was not queued."""
+        self._table.end(request, FinishReason.ERROR, why)
+        self._outputs.add_ended(request)
+        self._announce_finish(request)
 
     def abort_requests(
         self,
@@ -164,12 +223,12 @@ class EngineCore:
     ) -> None:
         """End requests; handles that are gone are ignored, and so is the call once the engine
         has stopped. Inside of a step it takes effect with the next one."""
-        if self.state is not EngineState.RUNNING:
+        if not self._plane.alive:
             return
         for handle in handles:
             request = self._by_handle.get((client_index, handle))
             if request is not None:
-                self._given_up.append((request, reason))
+                self._inputs.append(_GivenUp(request, reason))
         self._drain_unless_busy()
 
     def _drain_unless_busy(self) -> None:
@@ -180,21 +239,48 @@ class EngineCore:
                 self._drain()
 
     def _drain(self) -> None:
-        if self._arrived:
+        """Take all inputs, in order; what commands wait for may have come with them."""
+        if self._inputs:
             self.parts.view.refresh()
-            arrived, self._arrived = self._arrived, []
-            for request in arrived:
-                self._table.enter(request)
-                self._scheduler.add_request(request)
-        given_up, self._given_up = self._given_up, []
-        for request, reason in given_up:
-            if not request.finished:
-                self._end(Ending(request, reason, None, True, False))
+        while self._inputs:
+            item = self._inputs.popleft()
+            if isinstance(item, Request):
+                self._enter(item)
+            elif isinstance(item, Call):
+                perform(self._operations, item)
+            elif not item.request.finished:
+                self._end(Ending(item.request, item.reason, None, True, False))
+        self._operations.settle()
+
+    def _enter(self, request: Request) -> None:
+        refusal = LATE_REFUSALS.get(self._plane.state)
+        if refusal is None:
+            self._table.enter(request)
+            self._scheduler.add_request(request)
+        else:
+            self._forget(request)
+            self._refuse(request, refusal)
 
     @property
     def has_work(self) -> bool:
-        """Whether a call of `step` would do or tell anything."""
-        return bool(self._requests) or self._outputs.has_news
+        """Whether a call of `step` would do, tell, complete or raise anything."""
+        if not self._plane.alive:
+            return self._untold is not None
+        return (
+            bool(self._inputs)
+            or self._outputs.has_news
+            or self._plane.changed
+            or (self._plane.schedulable and bool(self._requests))
+        )
+
+    def next_deadline(self) -> float | None:
+        """When `step` will have something to do of itself: seconds, monotonic clock."""
+        return self._plane.drain_deadline if self._plane.pending else None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it is inside of a step, or of taking an input."""
+        return self._exclusive.held
 
     @property
     def num_requests(self) -> int:
@@ -213,20 +299,27 @@ class EngineCore:
 
         Raises what made the engine unusable, once; after that EngineDeadError.
         """
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
         self._require_alive()
         if self._exclusive.held:
             raise InternalError("step was called inside of a step")
         with self._exclusive:
+            scheduled = None
             with self._guards["schedule"]:
                 begin = self._clock()
                 self.parts.view.refresh()
                 self._drain()
-                scheduled = self._schedule_phase()
-                self._admit(scheduled)
-            self.last_step_was_empty = not scheduled.num_rows
-            if scheduled.num_rows:
+                if self._plane.schedulable:
+                    self.parts.policies.only_started = self._plane.state is EngineState.PAUSING
+                    scheduled = self._schedule_phase()
+                    self._admit(scheduled)
+            self.last_step_was_empty = scheduled is None or not scheduled.num_rows
+            if scheduled is not None and scheduled.num_rows:
                 self._run(scheduled, begin)
             with self._guards["update_from_output"]:
+                self._operations.settle()
                 self._check()
                 return self._publish()
 
@@ -245,7 +338,7 @@ class EngineCore:
             launched.result()
         with self._guards["sample_tokens"]:
             result = sampling.result()
-            check_result(scheduled, result, self.parts.model.info.vocab_size)
+            check_result(scheduled, result, self._table, self.parts.model.info)
         ran = self._clock()
         with self._guards["update_from_output"]:
             applied = apply_result(
@@ -292,16 +385,23 @@ class EngineCore:
         self._scheduler.on_request_finished(request, reason)
         self._table.end(request, reason, error)
         self._table.leave(request)
-        del self._requests[request.request_id]
-        del self._by_handle[request.wire.client_index, request.wire.handle]
+        self._forget(request)
         if not has_row:
             self._outputs.add_ended(request)
         self._announce_finish(request)
 
+    def _forget(self, request: Request) -> None:
+        del self._requests[request.request_id]
+        del self._by_handle[request.wire.client_index, request.wire.handle]
+
     def _publish(self) -> dict[int, EngineCoreOutputs]:
-        """The outputs of each front end; statistics go to the first."""
-        stats = self._take_stats() if self._outputs.has_news else None
+        """The outputs of each front end; statistics go to the first. After a change of the
+        state they come without requests, too."""
+        changed = self._plane.take_changed()
+        stats = self._take_stats() if changed or self._outputs.has_news else None
         outputs = self._outputs.build(self._clock())
+        if changed and not outputs:
+            outputs = {0: self._outputs.without_rows(0, self._clock())}
         for bundle in outputs.values():
             bundle.scheduler_stats = stats
             break
@@ -309,20 +409,69 @@ class EngineCore:
 
     # Control
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks. False while blocks are in use."""
-        self._require_alive()
-        with self._guards["schedule"]:
-            done = self._kv_cache.reset_prefix_cache()
-        if done and self._calls.has_observers("on_cache_reset"):
-            self._calls.on_cache_reset(CacheReset(engine_index=self.parts.engine_index))
-        return done
+    @property
+    def state(self) -> EngineState:
+        """May be read in any thread."""
+        return self._plane.state
+
+    def command(self, arguments: CommandArguments) -> Future[Any]:
+        """Run a control command (`framework.core.commands`): now, or inside of a step after it.
+        The future holds its answer or its failure, and may be completed by a later step."""
+        call = Call(arguments)
+        if not self._plane.alive:
+            perform(self._operations, call)
+            return call.future
+        self._inputs.append(call)
+        try:
+            self._drain_unless_busy()
+        except Exception:
+            if not call.future.done():
+                raise
+            self._untold = self.failure
+        return call.future
+
+    def status(self) -> EngineStatus:
+        """The engine's state, also once it has stopped."""
+        plane, running = self._plane, self._table.num_running
+        return EngineStatus(
+            engine_index=self.parts.engine_index,
+            state=plane.state,
+            pause_mode=plane.pause_mode,
+            sleep_level=plane.sleep_level,
+            asleep=plane.asleep,
+            num_running=running,
+            num_waiting=len(self._requests) - running,
+            step=self._step,
+            weights_version=plane.weights_version,
+        )
+
+    def publish(self) -> dict[int, EngineCoreOutputs]:
+        """What there is to tell, as `step` returns it, without a step."""
+        if not self._plane.alive or self._exclusive.held:
+            return {}
+        with self._exclusive, self._guards["update_from_output"]:
+            return self._publish()
+
+    def executor_failed(self, reason: str) -> None:
+        """The executor has lost a worker: the engine stops, and the next `step` raises why."""
+        if self._plane.alive:
+            plugin = self.parts.phase_plugins["execute_model"]
+            self._die(
+                StepError(
+                    f"the executor of plugin {plugin!r} lost a worker: {reason}",
+                    plugin=plugin,
+                    hook="execute_model",
+                )
+            )
+            self._untold = self.failure
 
     def shutdown(self, reason: str = "shutdown") -> None:
         """Stop the executor; safe to call twice."""
         if self.state is EngineState.STOPPED:
             return
-        orderly, self.state = self.state is not EngineState.DEAD, EngineState.STOPPED
+        orderly = self.state is not EngineState.DEAD
+        self._plane.enter(EngineState.STOPPED)
+        self._fail_commands(EngineDeadError(f"the engine core was stopped: {reason}"))
         try:
             if orderly and self._calls.has_observers("on_engine_stopping"):
                 self._calls.on_engine_stopping(
@@ -330,6 +479,74 @@ class EngineCore:
                 )
         finally:
             self.parts.executor.shutdown()
+
+    # What control operations need: `framework.core.operations.Kernel`
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return self.parts.worker_capabilities
+
+    def now(self) -> float:
+        return self._clock()
+
+    def has_requests(self) -> bool:
+        return bool(self._inside())
+
+    def has_started(self) -> bool:
+        started = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
+        return any(request.status in started for request in self._requests.values())
+
+    def abort_all(self) -> None:
+        with self._guards["schedule"]:
+            for request in self._inside():
+                self._end(Ending(request, FinishReason.ABORT, None, True, False))
+
+    def preempt_all(self) -> None:
+        if self._table.num_running:
+            with self._guards["schedule"]:
+                self._scheduler.preempt_all()
+                if self._table.num_running:
+                    raise ContractViolation(
+                        f"preempt_all left {self._table.num_running} requests running"
+                    )
+
+    def forget_cache(self) -> bool:
+        with self._guards["schedule"]:
+            done = self._kv_cache.reset_prefix_cache()
+        if done and self._calls.has_observers("on_cache_reset"):
+            self._calls.on_cache_reset(CacheReset(engine_index=self.parts.engine_index))
+        return done
+
+    def clear_cache(self) -> None:
+        self.preempt_all()
+        if not self.forget_cache():
+            with self._guards["schedule"]:
+                raise ContractViolation(
+                    "reset_prefix_cache did nothing although no request runs",
+                    plugin=self._kv_cache.context.plugin or None,
+                )
+
+    def call_workers(
+        self, command: str, args: Sequence[Any] = (), *, timeout: float | None = None
+    ) -> list[Any]:
+        return self.parts.executor.collective_rpc(command, args, timeout=timeout)
+
+    def must_call_workers(self, command: str, args: Sequence[Any]) -> None:
+        try:
+            self.call_workers(command, args)
+        except BaseException as error:
+            failure = self._attribution.attribute_command(command, error)
+            self._die(failure)
+            if failure is not error and isinstance(error, Exception):
+                raise failure from error
+            raise
+
+    def _inside(self) -> list[Request]:
+        """Requests that have been taken: those behind a command have not arrived for it."""
+        if not self._inputs:
+            return list(self._requests.values())
+        outside = {id(item) for item in self._inputs if isinstance(item, Request)}
+        return [request for request in self._requests.values() if id(request) not in outside]
 
     # Behind the step
 
@@ -354,12 +571,17 @@ class EngineCore:
                 f"{request.num_prompt_tokens}), but the KV cache holds {cache}; lower max_tokens "
                 "or raise cache.kv_bytes"
             )
-        return None
+        pooling = request.wire.pooling
+        if pooling is None:
+            return None
+        return pooling_refusal(
+            pooling, self.parts.model.info.hidden_size, self.parts.worker_capabilities
+        )
 
     def _stop_because(self, phase: str, error: BaseException) -> None:
         """What a guard does with an exception: the engine stops, attributed to the plugin it
         came from. An interrupt stops it too: the step is half done."""
-        if self.state is not EngineState.RUNNING:
+        if not self._plane.alive:
             return
         failure = self._attribution.attribute(phase, error)
         self._die(failure)
@@ -442,14 +664,18 @@ class EngineCore:
             kv_blocks_free=self._kv_cache.num_free_blocks,
             prefix_cache=self._kv_cache.take_stats(),
             step=self._step,
+            state=self._plane.state,
+            sleep_level=self._plane.sleep_level,
         )
 
     def _require_alive(self) -> None:
-        if self.state in (EngineState.DEAD, EngineState.STOPPED):
+        if not self._plane.alive:
             raise EngineDeadError(f"the engine core is {self.state}; it takes no more requests")
 
     def _die(self, error: FrameworkError) -> None:
-        self.state = EngineState.DEAD
+        self.failure = error
+        self._plane.enter(EngineState.DEAD)
+        self._fail_commands(EngineDeadError(f"the engine core stopped: {error}"))
         plugin = getattr(error, "plugin", None)
         logger.error("the engine core stops: %s", error)
         if self._calls.has_observers("on_engine_failed"):
@@ -460,3 +686,11 @@ class EngineCore:
                     plugin=plugin,
                 )
             )
+
+    def _fail_commands(self, error: EngineDeadError) -> None:
+        """Nobody will complete the commands that wait."""
+        self._plane.fail_pending(error)
+        for item in self._inputs:
+            if isinstance(item, Call):
+                item.fail(error)
+        self._inputs.clear()

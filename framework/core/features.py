@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from framework.plugins.manager import PluginManager
-from hookspecs.config import EngineConfig, ServingConfig, Switch
+from hookspecs.config import EngineConfig, Switch
 from hookspecs.contracts.executor import ExecutorCapability
 from hookspecs.contracts.kv_cache import KVCacheCapability
 from hookspecs.contracts.model import LoaderCapability
@@ -84,7 +84,6 @@ def keeps_windows(plugins: PluginManager, worker: str, report: Callable[[str], N
 def _without_effect(config: EngineConfig) -> list[str]:
     """Settings that differ from their defaults and that no part of this version reads."""
     sections = {
-        "serving": tuple(ServingConfig.__struct_fields__),
         "parallel": ("data_parallel_rank", "load_balancing", "balancer", "coordinator"),
         "kv_transfer": ("role",),
     }

@@ -10,8 +10,10 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from framework.core.pooling import vector_length
 from framework.core.request_table import RequestTable
 from hookspecs.contracts.kv_cache import KVCacheManager
+from hookspecs.contracts.model import ModelInfo
 from hookspecs.errors import ContractViolation, InternalError
 from hookspecs.types.columns import BoolColumn, Int32Column
 from hookspecs.types.step import LogprobColumns, ModelRunnerOutput, SchedulerOutput
@@ -101,19 +103,24 @@ def check_future(phase: str, launched: object) -> None:
         )
 
 
-def check_result(scheduled: SchedulerOutput, result: ModelRunnerOutput, vocab_size: int) -> None:
-    """One token for each row that samples and did not fail, none for the others."""
+def check_result(
+    scheduled: SchedulerOutput, result: ModelRunnerOutput, table: RequestTable, info: ModelInfo
+) -> None:
+    """One token, or for a pooling request one vector, for each row that samples and did not
+    fail; none for the others."""
     if not isinstance(result, ModelRunnerOutput):
         raise ContractViolation(
             f"sample_tokens gave {type(result).__name__}; it must give a ModelRunnerOutput"
         )
-    strangers = {*result.failures, *result.prompt_logprobs} - set(scheduled.slots.tolist())
+    told = {*result.failures, *result.prompt_logprobs, *result.pooled}
+    strangers = told - set(scheduled.slots.tolist())
     if strangers:
         raise ContractViolation(
-            f"sample_tokens tells of failures or prompt logprobs of slots {sorted(strangers)}, "
-            "which are not in the step"
+            "sample_tokens tells of failures, prompt logprobs or vectors of slots "
+            f"{sorted(strangers)}, which are not in the step"
         )
-    expected = scheduled.samples.astype(np.int32)
+    pooling = table.pooling[scheduled.slots]
+    expected = (scheduled.samples & ~pooling).astype(np.int32)
     for slot in result.failures:
         expected[scheduled.slots == slot] = 0
     if len(result.num_sampled) != scheduled.num_rows or (result.num_sampled != expected).any():
@@ -121,11 +128,15 @@ def check_result(scheduled: SchedulerOutput, result: ModelRunnerOutput, vocab_si
             f"sample_tokens gave {result.num_sampled.tolist()} tokens for the rows of a step "
             f"that samples {expected.tolist()}"
         )
+    if result.pooled or pooling.any():
+        due = set(scheduled.slots[scheduled.samples & pooling].tolist()) - result.failures.keys()
+        _check_pooled(result, due, table, info.hidden_size)
     tokens = result.token_ids
     if len(tokens) != int(expected.sum()):
         raise ContractViolation(
             f"sample_tokens gave {len(tokens)} token ids for {int(expected.sum())} sampling rows"
         )
+    vocab_size = info.vocab_size
     if len(tokens) and (tokens.min() < 0 or tokens.max() >= vocab_size):
         raise ContractViolation(
             f"sample_tokens gave a token id outside of [0, {vocab_size}): "
@@ -134,6 +145,41 @@ def check_result(scheduled: SchedulerOutput, result: ModelRunnerOutput, vocab_si
 
     if result.logprobs is not None:
         _check_logprobs(result, result.logprobs)
+
+
+def _check_pooled(
+    result: ModelRunnerOutput, due: set[int], table: RequestTable, hidden_size: int
+) -> None:
+    """A vector for the slots of `due` and no others, each as its request wants it."""
+    if result.pooled.keys() != due:
+        raise ContractViolation(
+            f"sample_tokens gave vectors for slots {sorted(result.pooled)}; pooling requests "
+            f"that reach the end of their prompt and did not fail are in {sorted(due)}"
+        )
+    for slot, vector in result.pooled.items():
+        if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.ndim != 1:
+            raise ContractViolation(
+                f"sample_tokens gave slot {slot} a vector that is no float32 array of one "
+                f"dimension: {_shape_of(vector)}"
+            )
+        params = table.at(slot).wire.pooling
+        length = 0 if params is None else vector_length(params, hidden_size)
+        if not (len(vector) == length if length else len(vector)):
+            raise ContractViolation(
+                f"sample_tokens gave slot {slot} a vector of {len(vector)} elements; its request "
+                f"wants {length or 'at least one'}"
+            )
+        if not np.isfinite(vector).all():
+            raise ContractViolation(
+                f"sample_tokens gave slot {slot} a vector that is not finite; such a row must be "
+                "a failure"
+            )
+
+
+def _shape_of(value: object) -> str:
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    return f"{value.dtype} of shape {list(value.shape)}"
 
 
 def _check_logprobs(result: ModelRunnerOutput, columns: LogprobColumns) -> None:

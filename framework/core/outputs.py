@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from framework.core.request import Request
-from hookspecs.types.columns import BoolColumn, Int8Column, Int32Column, Int64Column
+from hookspecs.types.columns import BoolColumn, Float32Column, Int8Column, Int32Column, Int64Column
 from hookspecs.types.outputs import EngineCoreOutputs, PrefillInfo
 from hookspecs.types.request import FinishReason
 from hookspecs.types.step import LogprobColumns
@@ -42,6 +42,8 @@ class _Ended(NamedTuple):
     reason: FinishReason
     error: str | None
     num_preemptions: int
+    prefill: PrefillInfo | None
+    pooled: Float32Column | None
 
 
 class OutputBuilder:
@@ -62,7 +64,8 @@ class OutputBuilder:
         self._sampled = rows
 
     def add_ended(self, request: Request) -> None:
-        """A request that ended without a token in this step."""
+        """A request that ended without a token in this step: by itself with its vector, or
+        because it failed or was given up."""
         if request.finish_reason is None:
             raise ValueError(f"request {request.request_id!r} has not ended")
         self._ended.append(
@@ -72,6 +75,8 @@ class OutputBuilder:
                 request.finish_reason,
                 request.error,
                 request.num_preemptions,
+                None if request.pooled is None else _prefill_info(request),
+                request.pooled,
             )
         )
 
@@ -98,6 +103,10 @@ class OutputBuilder:
             )
             for client in sorted(clients)
         }
+
+    def without_rows(self, client: int, now: float) -> EngineCoreOutputs:
+        """A bundle that tells of no request."""
+        return self._bundle(client, None, [], now)
 
     def _bundle(
         self, client: int, sampled: SampledRows | None, ended: list[_Ended], now: float
@@ -157,6 +166,10 @@ def _append_ended(outputs: EngineCoreOutputs, ended: list[_Ended]) -> None:
             outputs.errors[row] = request.error
         if request.num_preemptions:
             outputs.num_preemptions[row] = request.num_preemptions
+        if request.prefill is not None:
+            outputs.prefills[row] = request.prefill
+        if request.pooled is not None:
+            outputs.pooled[row] = request.pooled
 
 
 def _select(rows: SampledRows, mask: BoolColumn) -> SampledRows | None:

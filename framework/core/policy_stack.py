@@ -34,6 +34,8 @@ class PolicyStack:
         self._choosing = self._overriding("select_victim")
         self._pushing = self._overriding("preempts")
         self._expiring = self._overriding("expire")
+        self.only_started = False
+        """Requests that have never started are not admitted: the engine is pausing."""
         self.dynamic_order = any(
             PolicyCapability.DYNAMIC_ORDER in policy.capabilities for policy in policies
         )
@@ -50,6 +52,8 @@ class PolicyStack:
         return (*keys, resumed, request.arrival)
 
     def admit(self, request: RequestView) -> bool:
+        if self.only_started and request.status is RequestStatus.WAITING:
+            return False
         for policy in self._admitting:
             answer = policy.admit(request, self._view)
             if not isinstance(answer, Admission):

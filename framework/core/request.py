@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from framework.core.block_hash import chain_root, extend_hashes
+from hookspecs.types.columns import Float32Column
+from hookspecs.types.pooling import PoolingType
 from hookspecs.types.request import AdapterRef, EngineCoreRequest, FinishReason, RequestStatus
 from hookspecs.types.sampling import SamplingParams
 from hookspecs.types.step import LogprobColumns
@@ -30,6 +32,7 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "output_token_ids",
+        "pooled",
         "prompt_logprobs",
         "prompt_token_ids",
         "queued_at",
@@ -64,7 +67,10 @@ class Request:
         self.output_token_ids: list[int] = []
         self.stop_token_ids = frozenset(params.stop_token_ids or ())
         room = max_model_len - self.num_prompt_tokens
-        allowed = room if params.max_tokens is None else min(room, params.max_tokens)
+        if wire.pooling is not None:
+            allowed = min(room, 1)
+        else:
+            allowed = room if params.max_tokens is None else min(room, params.max_tokens)
         self.max_total_tokens = self.num_prompt_tokens + allowed
         self.num_preemptions = 0
         self.num_cached_tokens = 0
@@ -74,6 +80,8 @@ class Request:
         self.emitted = False
         """Whether the first output (with prefill facts and prompt logprobs) was given."""
         self.prompt_logprobs: list[LogprobColumns] = []
+        self.pooled: Float32Column | None = None
+        """The vector of a pooling request, once there."""
         self._block_size = block_size
         self._root = b""
         self._hashes: list[bytes] = []
@@ -134,7 +142,10 @@ class Request:
         return self.wire.adapter
 
     @property
-    def needs_prompt_logprobs(self) -> bool:
+    def computes_whole_prompt(self) -> bool:
+        pooling = self.wire.pooling
+        if pooling is not None:
+            return pooling.pooling is PoolingType.MEAN
         return self.wire.sampling_params.prompt_logprobs is not None and not self.emitted
 
     @property

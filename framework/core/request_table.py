@@ -41,6 +41,8 @@ class RequestTable:
         self.eos_token_id: Int32Column = np.full(max_num_seqs, -1, np.int32)
         """-1: none."""
         self.has_stop_tokens: BoolColumn = np.zeros(max_num_seqs, np.bool_)
+        self.pooling: BoolColumn = np.zeros(max_num_seqs, np.bool_)
+        """It gives a vector, no tokens."""
         self.first_output: BoolColumn = np.zeros(max_num_seqs, np.bool_)
         """The next token is the first that its user gets."""
         self.handles: Int64Column = np.zeros(max_num_seqs, np.int64)
@@ -105,6 +107,11 @@ class RequestTable:
                 f"request {own.request_id!r} was started with {num_computed_tokens} computed "
                 f"tokens of {own.num_tokens}; at least the last token must be computed"
             )
+        if num_computed_tokens and own.computes_whole_prompt:
+            raise ContractViolation(
+                f"request {own.request_id!r} was started with {num_computed_tokens} computed "
+                "tokens, but it must compute its whole prompt"
+            )
         if not self._free:
             raise ContractViolation(
                 f"request {own.request_id!r} was started without a free slot; "
@@ -125,6 +132,7 @@ class RequestTable:
         eos = own.wire.eos_token_id
         self.eos_token_id[slot] = -1 if eos is None else eos
         self.has_stop_tokens[slot] = bool(own.stop_token_ids)
+        self.pooling[slot] = own.wire.pooling is not None
         self.first_output[slot] = not own.emitted
         self.handles[slot] = own.wire.handle
         self.clients[slot] = own.wire.client_index
@@ -146,6 +154,7 @@ class RequestTable:
             eos_token_id=own.wire.eos_token_id,
             prompt_embeds=own.wire.prompt_embeds,
             adapter=own.adapter,
+            pooling=own.wire.pooling,
         )
 
     def preempt(self, request: RequestView) -> None:

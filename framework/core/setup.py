@@ -113,12 +113,13 @@ def _build(
     policies: list[SchedulingPolicy] = [
         plugins.create("scheduling_policy", name) for name in config.scheduler.policies
     ]
+    stack = PolicyStack(policies, view)
     scheduler: Scheduler = plugins.create(
         "scheduler",
         config.scheduler.name,
         requests=table,
         kv_cache=kv_cache,
-        policies=PolicyStack(policies, view),
+        policies=stack,
         max_model_len=max_model_len,
     )
     waiting.append(scheduler)
@@ -137,11 +138,13 @@ def _build(
             table=table,
             kv_cache=kv_cache,
             scheduler=scheduler,
+            policies=stack,
             executor=executor,
             view=view,
             calls=plugins.calls,
             phase_plugins={phase: found.ref.name for phase, found in by_phase.items()},
             plugin_of=plugins.plugin_of,
+            worker_capabilities=plugins.capabilities("worker", worker_name),
             clock=time.monotonic,
             engine_index=engine_index,
         )

@@ -45,8 +45,8 @@ def apply_result(
     """Apply a checked result; returns the slots of the step that still run.
 
     Order: failures leave the step; blocks that were written become available; tokens are
-    appended; the stop chain decides; the output rows are gathered; requests that stop are
-    ended by `end`.
+    appended; the stop chain decides; the output rows are gathered; requests that stop, and those
+    that have their vector, are ended by `end`.
     """
     slots = scheduled.slots
     failed = np.isin(slots, list(result.failures)) if result.failures else None
@@ -62,6 +62,10 @@ def apply_result(
         endings = _append_tokens(slots[sampled], sampled, result, table, outputs)
     else:
         endings = []
+    for slot, vector in result.pooled.items():
+        request = table.at(slot)
+        request.pooled = vector
+        endings.append(Ending(request, FinishReason.STOP, None, True, False))
     for slot, failure in result.failures.items():
         endings.append(
             Ending(table.at(slot), FinishReason.ERROR, failure.message, not failure.poisoned, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,14 +36,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if not arguments.check:
         for name in write_pages(pages, FOLDER):
-            print(FOLDER / name)
+            print(_shown(name))
         return 0
     wrong = differences(pages, FOLDER)
     for name in wrong:
-        print(f"{FOLDER / name} is not what the contract says", file=sys.stderr)
+        print(f"{_shown(name)} is not what the contract says", file=sys.stderr)
     if wrong:
         print("run: python -m framework.docs", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def _shown(name: str) -> str:
+    return os.path.normpath(FOLDER / name)
 
 
 if __name__ == "__main__":

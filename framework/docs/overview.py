@@ -14,6 +14,7 @@ PAGES = (
     ("errors.md", "Errors", "every way to fail"),
     ("config.md", "Configuration", "every key"),
     ("builtin-plugins.md", "Built-in plugins", "providers, capabilities and options"),
+    ("metrics.md", "Metrics", "names, labels and what counts"),
 )
 
 

@@ -8,17 +8,20 @@ from pathlib import Path
 from framework.docs.builtins import builtin_plugins_page
 from framework.docs.config import config_page
 from framework.docs.contracts import contract_pages, contracts_index
+from framework.docs.control import control_page
 from framework.docs.errors import errors_page
 from framework.docs.hooks import hooks_page
 from framework.docs.overview import reference_index
+from framework.docs.plugin_pages import plugin_pages
 from framework.docs.types import types_page
 
 __all__ = ["differences", "render_pages", "write_pages"]
 
 
 def render_pages() -> dict[str, str]:
-    """Path below `docs/reference` to text, sorted by path."""
+    """Path, relative to `docs/reference`, to text; sorted by path."""
     pages = {
+        "../control.md": control_page(),
         "builtin-plugins.md": builtin_plugins_page(),
         "config.md": config_page(),
         "contracts/index.md": contracts_index(),
@@ -27,19 +30,20 @@ def render_pages() -> dict[str, str]:
         "index.md": reference_index(),
         "types.md": types_page(),
         **contract_pages(),
+        **plugin_pages(),
     }
     return dict(sorted(pages.items()))
 
 
 def differences(pages: Mapping[str, str], folder: Path) -> list[str]:
     """Paths of pages that are missing, differ, or should not be there; sorted."""
-    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.md")}
-    wrong = [
-        name
-        for name, text in pages.items()
-        if name not in there or there[name].read_text(encoding="utf-8") != text
-    ]
+    there = [path.relative_to(folder).as_posix() for path in folder.rglob("*.md")]
+    wrong = [name for name, text in pages.items() if _text(folder / name) != text]
     return sorted([*wrong, *(name for name in there if name not in pages)])
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 def write_pages(pages: Mapping[str, str], folder: Path) -> list[str]:

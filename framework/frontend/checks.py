@@ -6,6 +6,7 @@ Range checks are written so that NaN fails; a bool is never taken for a number.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hookspecs.errors import InvalidRequestError
@@ -117,7 +118,7 @@ def items(param: str, value: object, max_count: int, what: str) -> list[Any]:
     return value
 
 
-def token_ids(param: str, value: list[Any], vocab_size: int) -> None:
+def token_ids(param: str, value: Sequence[Any], vocab_size: int) -> None:
     """Raise unless every element is a token id of the model."""
     for position, token_id in enumerate(value):
         if type(token_id) is not int or not (0 <= token_id < vocab_size):

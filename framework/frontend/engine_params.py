@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from framework.client.base import EngineInfo
+from framework.core.info import EngineInfo
 from framework.frontend.tokenizer import Tokenizer
 from hookspecs.errors import InvalidRequestError
 from hookspecs.types.sampling import SamplingParams

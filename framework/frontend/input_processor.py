@@ -9,15 +9,22 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from framework.client.base import EngineInfo
+from framework.core.info import EngineInfo
 from framework.frontend.chat import check_messages
+from framework.frontend.checks import token_ids as check_token_ids
 from framework.frontend.engine_params import engine_params
 from framework.frontend.extensions import convert_extensions
+from framework.frontend.pooling import (
+    check_pools,
+    check_room,
+    checked_pooling,
+    sampling_stand_in,
+)
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.prompts import ParsedPrompt, Prompt, PromptParser
 from framework.frontend.tokenizer import Tokenizer
@@ -29,6 +36,7 @@ from hookspecs.contracts.model import ResolvedModel
 from hookspecs.contracts.worker import WorkerCapability
 from hookspecs.errors import ConfigError, InvalidRequestError, RequestFailedError
 from hookspecs.events import RequestReceived, RequestRejected
+from hookspecs.types.pooling import PoolingParams
 from hookspecs.types.request import EngineCoreRequest
 from hookspecs.types.sampling import SamplingLimits, SamplingParams
 
@@ -81,7 +89,12 @@ class InputProcessor:
         return copy.deepcopy(self._defaults)
 
     def chat_prompt(
-        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_arguments: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The prompt of a conversation: the rendered text and its token ids. The template
         writes the special tokens, so none are added."""
@@ -90,9 +103,37 @@ class InputProcessor:
             raise InvalidRequestError(
                 "the model has no tokenizer, so it has no chat template", param="messages"
             )
-        text = self.tokenizer.render_chat(checked, add_generation_prompt=add_generation_prompt)
+        text = self.tokenizer.render_chat(
+            checked,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            template_arguments=template_arguments,
+        )
         ids = self._parser.encode("messages", text, add_special_tokens=False)
         return {"prompt": text, "prompt_token_ids": ids}
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text that may become a prompt. Thread-safe."""
+        return self._parser.encode("prompt", text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included. Thread-safe."""
+        if self.tokenizer is None:
+            raise InvalidRequestError("the model has no tokenizer", param="tokens")
+        check_token_ids("tokens", token_ids, self.model.info.vocab_size)
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def piece_ids(self, piece: Prompt, *, first: bool) -> list[int]:
+        """Token ids of one piece of a prompt that comes in pieces. Thread-safe."""
+        if isinstance(piece, str):
+            return self.tokenize(piece, add_special_tokens=first)
+        parsed = self._parser.parse(piece)
+        if parsed.embeds is not None:
+            raise InvalidRequestError(
+                "a piece of a prompt can not be embeddings; give text or token ids",
+                param="prompt",
+            )
+        return parsed.token_ids
 
     def process(
         self,
@@ -114,6 +155,65 @@ class InputProcessor:
         wrong with the request, or when a filter rejects it; RequestFailedError when a filter
         raises. The caller's `params` are not changed.
         """
+        return self._process(
+            request_id,
+            prompt,
+            self._defaults if params is None else params,
+            None,
+            priority=priority,
+            tenant=tenant,
+            deadline=deadline,
+            cache_salt=cache_salt,
+            labels=labels,
+            trace_headers=trace_headers,
+            arrival_time=arrival_time,
+        )
+
+    def process_pooling(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: PoolingParams | None = None,
+        *,
+        priority: int = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+        labels: dict[str, str] | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> ProcessedRequest:
+        """As `process`, for a request that pools its prompt to one vector: the RequestOutput
+        with which it ends has an `embedding`. UnsupportedFeatureError if the worker gives
+        none."""
+        check_pools(self.engine_info)
+        return self._process(
+            request_id,
+            prompt,
+            sampling_stand_in(),
+            self._checked_pooling(params),
+            priority=priority,
+            tenant=tenant,
+            deadline=None,
+            cache_salt=cache_salt,
+            labels=labels,
+            trace_headers=trace_headers,
+            arrival_time=None,
+        )
+
+    def _process(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        pooling: PoolingParams | None,
+        *,
+        priority: int,
+        tenant: str,
+        deadline: float | None,
+        cache_salt: str,
+        labels: dict[str, str] | None,
+        trace_headers: dict[str, str] | None,
+        arrival_time: float | None,
+    ) -> ProcessedRequest:
         arrival = self._clock() if arrival_time is None else arrival_time
         validate_metadata(
             request_id,
@@ -125,8 +225,6 @@ class InputProcessor:
             trace_headers=trace_headers,
             arrival_time=arrival_time,
         )
-        if params is None:
-            params = self._defaults
         params = self._checked_copy(request_id, params)
         parsed = self._parser.parse(prompt)
         event = self._filtered(
@@ -137,19 +235,27 @@ class InputProcessor:
                 tenant=tenant,
                 priority=priority,
                 labels=dict(labels or {}),
+                pooling=pooling,
             ),
             parsed,
         )
-        end_tokens = [] if event.params.ignore_eos else self._end_tokens
-        children = engine_params(
-            event.params,
-            num_prompt_tokens=len(event.prompt_token_ids),
-            end_tokens=end_tokens,
-            vocab_size=self.model.info.vocab_size,
-            engine_info=self.engine_info,
-            tokenizer=self.tokenizer,
-        )
-        given = event.params.stop_token_ids or ()
+        num_prompt_tokens = len(event.prompt_token_ids)
+        if event.pooling is not None:
+            check_room(num_prompt_tokens, self.engine_info)
+            params, end_tokens = sampling_stand_in(), []
+            children = [params]
+        else:
+            params = event.params
+            end_tokens = [] if params.ignore_eos else self._end_tokens
+            children = engine_params(
+                params,
+                num_prompt_tokens=num_prompt_tokens,
+                end_tokens=end_tokens,
+                vocab_size=self.model.info.vocab_size,
+                engine_info=self.engine_info,
+                tokenizer=self.tokenizer,
+            )
+        given = params.stop_token_ids or ()
         template = EngineCoreRequest(
             request_id="",
             handle=-1,
@@ -166,16 +272,20 @@ class InputProcessor:
             external_request_id=request_id,
             labels=event.labels,
             trace_headers=dict(trace_headers or {}),
+            pooling=event.pooling,
         )
         return ProcessedRequest(
             request_id=request_id,
             prompt=parsed.text if event.prompt_token_ids is parsed.token_ids else None,
             prompt_token_ids=event.prompt_token_ids,
-            params=event.params,
+            params=params,
             requests=[self._with_id(template, child) for child in children],
             arrival_time=arrival,
             model_end_tokens=frozenset(end_tokens).difference(given),
         )
+
+    def _checked_pooling(self, params: PoolingParams | None) -> PoolingParams:
+        return checked_pooling(params, self.model.info.hidden_size)
 
     def _validate(self, params: SamplingParams) -> None:
         validate_params(
@@ -245,7 +355,8 @@ class InputProcessor:
                 param="prompt_embeds",
                 value=len(adjusted.prompt_token_ids),
             )
-        return msgspec.structs.replace(adjusted, params=params)
+        pooling = None if adjusted.pooling is None else self._checked_pooling(adjusted.pooling)
+        return msgspec.structs.replace(adjusted, params=params, pooling=pooling)
 
     def _with_id(self, template: EngineCoreRequest, params: SamplingParams) -> EngineCoreRequest:
         """An id of its own within the engine, so that a user's id can be used again at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -12,14 +12,18 @@ import msgspec
 
 from framework.frontend.batch_inputs import as_prompts, at_index, failed_output, for_each
 from framework.frontend.checks import invalid
+from framework.frontend.controls import Controls
 from framework.frontend.interrupt import interrupts_deferred
 from framework.frontend.llm_engine import LLMEngine
+from framework.frontend.pooling import pooling_output
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.progress import BatchProgress
 from framework.frontend.prompts import Prompt
 from framework.frontend.tokenizer import Tokenizer
-from hookspecs.errors import InvalidRequestError, RequestFailedError
+from hookspecs.errors import CommandError, InvalidRequestError, RequestFailedError
+from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import RequestOutput
+from hookspecs.types.pooling import PoolingOutput, PoolingParams
 from hookspecs.types.sampling import OutputKind, SamplingParams
 
 __all__ = ["LLM"]
@@ -31,7 +35,7 @@ Inbox: TypeAlias = deque[RequestOutput]
 """Outputs that a batch or a stream has not taken yet."""
 
 
-class LLM:
+class LLM(Controls):
     """Synchronous use of one engine. One thread; a stream may be open while others run."""
 
     def __init__(self, engine: LLMEngine) -> None:
@@ -90,12 +94,41 @@ class LLM:
             as_prompts(prompts),
             params,
             priority,
+            self._process_final,
             tenant=tenant,
             deadline=deadline,
             cache_salt=cache_salt,
             labels=labels,
         )
-        return self._run(requests, progress=progress)
+        return self._run(requests, progress=progress, what="Generating")
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: PoolingParams | Sequence[PoolingParams] | None = None,
+        *,
+        progress: bool = False,
+        priority: int | Sequence[int] = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> list[PoolingOutput]:
+        """One vector a prompt, in the order of the prompts, which are as in `generate`; `params`
+        for all, or one for each.
+
+        RequestFailedError for the first request that failed, once all have ended.
+        UnsupportedFeatureError if the worker gives no vectors."""
+        requests = self._prepare(
+            as_prompts(prompts),
+            params,
+            priority,
+            self._process_pooling,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            labels=labels,
+        )
+        outputs = self._run(requests, progress=progress, what="Embedding")
+        return [pooling_output(output) for output in outputs]
 
     def chat(
         self,
@@ -170,9 +203,11 @@ class LLM:
         )
         return self._stream(request)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks. False, and nothing happens, while requests run."""
-        return self.engine.reset_prefix_cache()
+    def command(self, arguments: CommandArguments) -> Any:
+        """Run a control command and wait for its answer; raises its failure. Open streams get
+        what they output meanwhile at their next `next`."""
+        with interrupts_deferred():
+            return self.engine.command(arguments)
 
     def shutdown(self) -> None:
         """Stop the engine. Safe to call twice."""
@@ -181,8 +216,9 @@ class LLM:
     def _prepare(
         self,
         prompts: Sequence[Prompt],
-        params: Params,
+        params: Any,
         priority: int | Sequence[int],
+        process: Callable[..., ProcessedRequest],
         **options: Any,
     ) -> list[ProcessedRequest | RequestOutput]:
         """The checked requests; in place of one that a plugin failed, its only output."""
@@ -192,13 +228,7 @@ class LLM:
         requests: list[ProcessedRequest | RequestOutput] = []
         for index, prompt in enumerate(prompts):
             try:
-                request = self._process(
-                    prompt,
-                    all_params[index],
-                    OutputKind.FINAL_ONLY,
-                    priority=priorities[index],
-                    **options,
-                )
+                request = process(prompt, all_params[index], priority=priorities[index], **options)
             except InvalidRequestError as error:
                 raise at_index(error, index, count) from error
             except RequestFailedError as error:
@@ -222,14 +252,25 @@ class LLM:
             **options,
         )
 
+    def _process_final(
+        self, prompt: Prompt, params: SamplingParams | None, **options: Any
+    ) -> ProcessedRequest:
+        return self._process(prompt, params, OutputKind.FINAL_ONLY, **options)
+
+    def _process_pooling(
+        self, prompt: Prompt, params: PoolingParams | None, **options: Any
+    ) -> ProcessedRequest:
+        processor = self.engine.input_processor
+        return processor.process_pooling(f"llm-{next(self._ids)}", prompt, params, **options)
+
     def _run(
-        self, prepared: list[ProcessedRequest | RequestOutput], *, progress: bool
+        self, prepared: list[ProcessedRequest | RequestOutput], *, progress: bool, what: str
     ) -> list[RequestOutput]:
         requests = [each for each in prepared if isinstance(each, ProcessedRequest)]
         results = {each.request_id: each for each in prepared if isinstance(each, RequestOutput)}
         inbox: Inbox = deque()
         try:
-            with BatchProgress(len(requests), enabled=progress) as bar:
+            with BatchProgress(len(requests), enabled=progress, what=what) as bar:
                 for request in requests:
                     self._submit(request, inbox)
                 while len(results) < len(prepared):
@@ -267,7 +308,13 @@ class LLM:
             self.engine.submit(request)
 
     def _step(self) -> None:
-        """One step of the engine, for everyone: outputs wait in the inbox of their caller."""
+        """One step of the engine, for everyone: outputs wait in the inbox of their caller.
+        CommandError if the engine is paused or asleep and nobody else can change that."""
+        if self.engine.is_stuck:
+            raise CommandError(
+                "the engine is paused or asleep, so no request can end; call resume() or "
+                "wake_up() first"
+            )
         with interrupts_deferred():
             for output in self.engine.step():
                 inbox = self._inboxes.get(output.request_id)

@@ -5,23 +5,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from framework.client.base import EngineCoreClient, EngineInfo
+from framework.client.base import EngineCoreClient
+from framework.core.info import EngineInfo
+from framework.frontend.controls import Controls
 from framework.frontend.input_processor import InputProcessor
 from framework.frontend.output_batch import ProcessedOutputs
 from framework.frontend.output_processor import OutputProcessor
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.prompts import Prompt
 from framework.frontend.stat_loggers import StatLoggerManager
+from framework.frontend.tracers import TracerManager
+from hookspecs.contracts.frontend import Exposition
 from hookspecs.errors import EngineDeadError
+from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.sampling import SamplingParams
 
 __all__ = ["LLMEngine"]
 
 
-class LLMEngine:
+class LLMEngine(Controls):
     """Requests in, outputs out, a step at a time. Front-end process, one thread.
 
     Every method that reaches the engine core raises EngineDeadError once that has stopped.
@@ -33,11 +38,15 @@ class LLMEngine:
         input_processor: InputProcessor,
         output_processor: OutputProcessor,
         stat_loggers: StatLoggerManager,
+        tracers: TracerManager | None = None,
     ) -> None:
         self._client = client
         self.input_processor = input_processor
         self._outputs = output_processor
         self._stat_loggers = stat_loggers
+        self._tracers = tracers
+        self._kept: list[RequestOutput] = []
+        """Outputs that came while a command ran."""
         self._failure: Exception | None = None
         """What went wrong after the outputs of a step were made; raised by the next call."""
 
@@ -110,13 +119,19 @@ class LLMEngine:
     def step(self) -> list[RequestOutput]:
         """Wait for one bundle of outputs (in-process: run one step) and process it.
 
-        If the engine core fails after that, the outputs come first, and the next call raises."""
+        If the engine core fails after that, the outputs come first, and the next call raises.
+        What came while a command ran is returned first, at once."""
         self._raise_failure()
+        kept, self._kept = self._kept, []
+        return kept or self._take_outputs()
+
+    def _take_outputs(self) -> list[RequestOutput]:
         outputs = self._client.get_outputs()
         processed = self._outputs.process(outputs)
         self._stat_loggers.record(
             outputs.scheduler_stats, processed.iteration, outputs.engine_index
         )
+        self._trace(processed)
         try:
             self._tell_ends(processed)
         except Exception as error:
@@ -131,6 +146,7 @@ class LLMEngine:
         processed = self._outputs.abort(ids)
         if processed.request_outputs or processed.ended_here:
             self._stat_loggers.record(None, processed.iteration)
+            self._trace(processed)
             self._tell_ends(processed)
         return processed.request_outputs
 
@@ -138,6 +154,10 @@ class LLMEngine:
         """`abort_request` while an error is on its way: a dead engine core adds no second one."""
         with contextlib.suppress(EngineDeadError):
             self.abort_request(request_ids)
+
+    def _trace(self, processed: ProcessedOutputs) -> None:
+        if self._tracers is not None:
+            self._tracers.on_requests_finished(processed.traces)
 
     def _tell_ends(self, processed: ProcessedOutputs) -> None:
         for reason, handles in processed.ended_here.items():
@@ -152,15 +172,35 @@ class LLMEngine:
         """Whether `step` has anything to bring, to do or to raise."""
         return (
             self._failure is not None
+            or bool(self._kept)
             or self._outputs.num_requests > 0
             or self._client.has_unfinished()
         )
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks. False, and nothing happens, while requests use blocks."""
-        return self._client.reset_prefix_cache()
+    @property
+    def is_stuck(self) -> bool:
+        """Whether `step` brings nothing, and raises nothing, until this caller resumes or wakes
+        the engine."""
+        return self._failure is None and not self._kept and self._client.is_stuck
+
+    def command(self, arguments: CommandArguments) -> Any:
+        """Run a control command and wait for its answer; raises its failure. In-process this
+        steps the engine; what requests output meanwhile comes from the next `step`."""
+        self._raise_failure()
+        try:
+            return self._client.command(arguments)
+        finally:
+            while self._client.has_outputs:
+                self._kept += self._take_outputs()
+
+    def expositions(self) -> list[Exposition]:
+        """The metrics of every stat logger that has a text form for collectors."""
+        return self._stat_loggers.expositions()
 
     def shutdown(self) -> None:
-        """Close stat loggers and the connection to the engine core. Safe to call twice."""
+        """Close stat loggers, tracers and the connection to the engine core. Safe to call
+        twice."""
         self._stat_loggers.close()
+        if self._tracers is not None:
+            self._tracers.close()
         self._client.shutdown()

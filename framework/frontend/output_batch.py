@@ -9,6 +9,7 @@ import numpy as np
 
 from framework.frontend.logprobs import LogprobReader, Position
 from framework.frontend.request_state import OutputState, RequestGroup
+from hookspecs.contracts.stats import FinishedRequest
 from hookspecs.types.outputs import EngineCoreOutputs, RequestOutput
 from hookspecs.types.request import FinishReason
 from hookspecs.types.stats import IterationStats
@@ -33,6 +34,8 @@ class ProcessedOutputs(msgspec.Struct, kw_only=True):
     """Handles of requests that ended here and not in the engine core, which must be told: by
     why they ended."""
     iteration: IterationStats
+    traces: list[FinishedRequest]
+    """What tracers are told; nothing when there are none."""
 
 
 class OutputBatch:
@@ -44,6 +47,7 @@ class OutputBatch:
         self.changed: dict[str, tuple[RequestGroup, dict[int, OutputState]]] = {}
         """By the user's id: the request, and those of its outputs that have news, by index."""
         self.ended_here: dict[FinishReason, list[int]] = {}
+        self.traces: list[FinishedRequest] = []
         self._reader = None if outputs.logprobs is None else LogprobReader(outputs.logprobs)
         self._positions: dict[int, list[int]] = {}
         if outputs.logprob_rows is not None:

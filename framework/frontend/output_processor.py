@@ -21,7 +21,6 @@ from hookspecs.errors import InvalidRequestError, RequestFailedError
 from hookspecs.events import OutputReady
 from hookspecs.types.outputs import NOT_FINISHED, EngineCoreOutputs, RequestOutput
 from hookspecs.types.request import FinishReason
-from hookspecs.types.stats import IterationStats
 
 __all__ = ["OutputProcessor"]
 
@@ -36,11 +35,17 @@ class OutputProcessor:
         tokenizer: Tokenizer | None,
         *,
         calls: Calls,
+        tracing: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        """`tracing`: whether `traces` are made of requests that end. `wall_clock_ns`: nanoseconds
+        since 1970."""
         self._tokenizer = tokenizer
         self._calls = calls
+        self._tracing = tracing
         self._clock = clock
+        self._wall_clock_ns = wall_clock_ns
         self._states: dict[int, OutputState] = {}
         """By handle."""
         self._groups: dict[str, RequestGroup] = {}
@@ -126,12 +131,16 @@ class OutputProcessor:
             group.prompt_logprobs = decode_prompt(
                 pieces, state.tokenizer, state.request.prompt_token_ids
             )
+        group.embedding = outputs.pooled.get(row)
         by_token = code == FinishReason.STOP
         params = state.request.sampling_params
         hidden = 1 if by_token and not params.include_stop_str_in_output else 0
         before = len(state.token_ids)
-        stop = state.take(token_ids, batch.positions(row), hidden)
-        self._count_tokens(state, before, batch)
+        try:
+            stop = state.take(token_ids, batch.positions(row), hidden)
+        finally:
+            # Also when it raises: what the record of the request counts is in the totals.
+            self._count_tokens(state, before, batch)
         if stop is not None:
             if code == NOT_FINISHED:
                 batch.end_here(state, FinishReason.STOP)
@@ -213,11 +222,12 @@ class OutputProcessor:
             output = self._output(group, list(changed.values()), batch)
             if output is not None:
                 request_outputs.append(output)
-            self._forget_ended(group, batch.iteration)
+            self._forget_ended(group, batch)
         return ProcessedOutputs(
             request_outputs=request_outputs,
             ended_here=batch.ended_here,
             iteration=batch.iteration,
+            traces=batch.traces,
         )
 
     def _output(
@@ -235,14 +245,17 @@ class OutputProcessor:
                 state.finish_reason, state.error = FinishReason.ERROR, shown(error)
             return group.error_output(shown(error))
 
-    def _forget_ended(self, group: RequestGroup, iteration: IterationStats) -> None:
+    def _forget_ended(self, group: RequestGroup, batch: OutputBatch) -> None:
         """Record the outputs that have ended, once each, and drop their state."""
         if group.num_running == len(group.outputs):
             return
         for state in group.outputs:
             handle = state.request.handle
             if state.finish_reason is not None and handle in self._states:
-                iteration.finished.append(state.finished_stats(iteration.timestamp))
+                stats = state.finished_stats(batch.iteration.timestamp)
+                batch.iteration.finished.append(stats)
+                if self._tracing:
+                    batch.traces.append(state.trace(stats, self._wall_clock_ns()))
                 del self._states[handle]
         if group.finished:
             del self._groups[group.processed.request_id]

@@ -12,10 +12,12 @@ __all__ = ["BatchProgress"]
 
 
 class BatchProgress:
-    """A `rich` bar on standard error while it is entered; nothing if not `enabled`."""
+    """A `rich` bar on standard error while it is entered; nothing if not `enabled`. `what`: what
+    is being done."""
 
-    def __init__(self, total: int, *, enabled: bool) -> None:
+    def __init__(self, total: int, *, enabled: bool, what: str) -> None:
         self._total = total
+        self._what = what
         self._enabled = enabled
         self._bar: Any = None
         self._task: Any = None
@@ -35,7 +37,7 @@ class BatchProgress:
                 console=Console(stderr=True),
             )
             self._bar.start()
-            self._task = self._bar.add_task("Generating", total=self._total, rate=0.0)
+            self._task = self._bar.add_task(self._what, total=self._total, rate=0.0)
             self._started = time.monotonic()
         return self
 
@@ -52,6 +54,8 @@ class BatchProgress:
         """One more request has ended."""
         if self._bar is None:
             return
+        if output.embedding is not None:
+            self._tokens += len(output.prompt_token_ids)
         self._tokens += sum(len(completion.token_ids) for completion in output.outputs)
         rate = self._tokens / max(time.monotonic() - self._started, 1e-9)
         self._bar.update(self._task, advance=1, rate=rate)

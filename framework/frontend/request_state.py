@@ -11,6 +11,8 @@ from framework.frontend.detokenizer import Detokenizer
 from framework.frontend.logprobs import NUM_CONTEXT, Position, decode_position
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.tokenizer import Tokenizer
+from hookspecs.contracts.stats import FinishedRequest
+from hookspecs.types.columns import Float32Column
 from hookspecs.types.outputs import CompletionOutput, Logprob, PrefillInfo, RequestOutput
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 from hookspecs.types.sampling import OutputKind
@@ -145,8 +147,24 @@ class OutputState:
             else self.first_token_at - prefill.scheduled_at,
             decode_time=self.last_token_at - self.first_token_at,
             time_to_first_token=self.first_token_latency,
+            n=len(self.group.outputs),
+            prefilled=prefill is not None,
             tenant=request.tenant,
             labels=request.labels,
+        )
+
+    def trace(self, stats: FinishedRequestStats, ended_at_ns: int) -> FinishedRequest:
+        """What tracers are told. `ended_at_ns`: nanoseconds since 1970."""
+        processed = self.group.processed
+        return FinishedRequest(
+            request_id=processed.request_id,
+            stats=stats,
+            index=self.index,
+            params=processed.params,
+            trace_headers={
+                name.lower(): value for name, value in self.request.trace_headers.items()
+            },
+            ended_at_ns=ended_at_ns,
         )
 
 
@@ -154,6 +172,7 @@ class RequestGroup:
     """A user's request: its n outputs and what they share."""
 
     __slots__ = (
+        "embedding",
         "first",
         "last_token_at",
         "num_cached_tokens",
@@ -179,6 +198,8 @@ class RequestGroup:
         """Of the first output that told."""
         self.prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         self.prompt_logprobs_given = False
+        self.embedding: Float32Column | None = None
+        """The vector of a pooling request, once there."""
 
     @property
     def finished(self) -> bool:
@@ -208,6 +229,7 @@ class RequestGroup:
             prompt_logprobs=prompt_logprobs,
             num_cached_tokens=self.num_cached_tokens or 0,
             metrics=self._metrics(),
+            embedding=self.embedding,
         )
 
     def error_output(self, error: str) -> RequestOutput:

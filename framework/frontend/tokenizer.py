@@ -6,11 +6,12 @@ decode may be called from several threads at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from framework.frontend.checks import encodable, plain
+from framework.frontend.token_bytes import byte_reader
 from framework.sdk.remote_code import refuse_foreign_code
 from hookspecs.config import ModelConfig
 from hookspecs.contracts.model import ResolvedModel
@@ -80,6 +81,18 @@ class Tokenizer:
             self._texts[token_id] = known
         return known
 
+    @cached_property
+    def _read_bytes(self) -> Callable[[str], bytes]:
+        return byte_reader(self.backend)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token stands for; those of its name for a special token, none for an
+        id without a token."""
+        token = self.backend.id_to_token(token_id)
+        if token is None:
+            return b""
+        return token.encode() if token_id in self.special_ids else self._read_bytes(token)
+
     def bad_word_ids(self, word: str) -> list[list[int]]:
         """The token sequences of `word` at a beginning and after a space, without doubles.
 
@@ -97,13 +110,24 @@ class Tokenizer:
                 found.append(ids)
         return found
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `render_chat` can do anything."""
+        return bool(self.pretrained.chat_template)
+
     def render_chat(
-        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_arguments: Mapping[str, Any] | None = None,
     ) -> str:
         """The model's chat template applied to checked messages (see chat.py).
+        `template_arguments`: further variables that the template reads.
 
         InvalidRequestError with the template's own message when it refuses them."""
-        if not self.pretrained.chat_template:
+        if not self.has_chat_template:
             raise InvalidRequestError(
                 "this model has no chat template; render the conversation yourself and give it "
                 "as a prompt",
@@ -111,7 +135,11 @@ class Tokenizer:
             )
         try:
             text = self.pretrained.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=add_generation_prompt
+                messages,
+                tools=list(tools) or None,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                **template_arguments or {},
             )
         # A template is the model author's program: whatever it raises over these messages is
         # an answer to them.

@@ -48,14 +48,16 @@ def _wrong_config(before: ConfigResolved, after: Any) -> str | None:
 
 def judge_request(before: RequestReceived) -> Judge:
     """The same request, changed, or its rejection."""
-    request_id = before.request_id
+    request_id, pools = before.request_id, before.pooling is not None
 
     def judge(after: Any) -> str | None:
         if isinstance(after, RequestRejected):
             return None
         if not isinstance(after, RequestReceived):
             return _wrong_type("RequestReceived, RequestRejected or None", after)
-        return _changed("the request id", request_id, after.request_id)
+        return _changed("the request id", request_id, after.request_id) or _changed(
+            "whether it is a pooling request", pools, after.pooling is not None
+        )
 
     return judge
 

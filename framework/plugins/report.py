@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
@@ -12,9 +13,17 @@ from framework.plugins.counters import Counters
 from framework.plugins.discovery import PluginRef, Source
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.specs import HOOKS
-from hookspecs.info import ProcessRole
+from hookspecs.info import HookKind, ProcessRole
+from hookspecs.types.stats import PluginCallStats
 
-__all__ = ["PluginReport", "PluginState", "absent_report", "loaded_report"]
+__all__ = [
+    "PluginReport",
+    "PluginState",
+    "absent_report",
+    "call_stats",
+    "loaded_report",
+    "merged_reports",
+]
 
 
 class PluginState(StrEnum):
@@ -99,3 +108,51 @@ def absent_report(ref: PluginRef, state: PluginState, reason: str) -> PluginRepo
         version=ref.version,
         error=reason,
     )
+
+
+def call_stats(reports: Iterable[PluginReport], process: str) -> list[PluginCallStats]:
+    """Counts of all hooks but those that register, which are called once. `process`: where the
+    reports come from."""
+    return [
+        PluginCallStats(
+            plugin=report.name,
+            hook=hook,
+            process=process,
+            calls=calls,
+            errors=report.errors[hook],
+            seconds=report.seconds[hook],
+        )
+        for report in reports
+        for hook, calls in report.calls.items()
+        if HOOKS[hook].meta.kind is not HookKind.PROVIDER
+    ]
+
+
+def merged_reports(
+    reports: Sequence[PluginReport], elsewhere: Iterable[PluginCallStats]
+) -> list[PluginReport]:
+    """The reports of this process with the counts of others added."""
+    merged = {report.name: report for report in reports}
+    for stats in elsewhere:
+        report = merged.get(stats.plugin)
+        if report is None or stats.hook not in report.hooks:
+            continue
+        merged[stats.plugin] = msgspec.structs.replace(
+            report,
+            reached=tuple(
+                hook
+                for hook in report.hooks
+                if hook in report.reached or (hook == stats.hook and stats.calls)
+            ),
+            calls=_added(report.calls, stats.hook, stats.calls),
+            errors=_added(report.errors, stats.hook, stats.errors),
+            seconds=_added(report.seconds, stats.hook, stats.seconds),
+        )
+    return list(merged.values())
+
+
+N = TypeVar("N", int, float)
+
+
+def _added(counts: dict[str, N], hook: str, count: N) -> dict[str, N]:
+    return {**counts, hook: counts[hook] + count}

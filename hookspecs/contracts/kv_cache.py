@@ -128,7 +128,7 @@ class KVCacheManager(ABC):
     def lookup(self, request: RequestView) -> CachedPrefix:
         """The longest cached prefix; without side effects.
 
-        Always shorter than the request's tokens. Empty when it `needs_prompt_logprobs`.
+        Always shorter than the request's tokens. Empty when it `computes_whole_prompt`.
         """
 
     @abstractmethod

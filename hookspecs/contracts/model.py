@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from hookspecs.contracts.base import Context
+from hookspecs.errors import UnsupportedFeatureError
 from hookspecs.types.kv import KVLayerSpec
 
 if TYPE_CHECKING:
@@ -133,9 +134,32 @@ class LoadedModel(ABC):
         [len(logit_rows), vocab] of the flattened tokens at int64 `logit_rows`. With `embeds`
         [tokens, hidden size] these replace the embedding of token_ids."""
 
+    def forward_with_hidden(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        logit_rows: torch.Tensor,
+        hidden_rows: torch.Tensor,
+        embeds: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`forward`, with the last hidden states (after the final norm, before the lm head) of
+        the flattened tokens at int64 `hidden_rows`: logits, and float32 [len(hidden_rows),
+        hidden size]. UnsupportedFeatureError if the model can not give them; the batch can then
+        go through `forward`."""
+        raise UnsupportedFeatureError(
+            f"{type(self).__name__} does not give hidden states, which pooling requests need"
+        )
+
     @abstractmethod
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Input embeddings [tokens, hidden size], as `forward` would take them."""
+
+    def update_weights(self, tensors: Mapping[str, torch.Tensor]) -> int:
+        """Copy tensors (on the host, of any floating-point type) into parameters, which stay the
+        same objects, by the names of checkpoints; returns how many parameters changed.
+        InvalidRequestError for a name, shape or dtype that does not fit: then nothing is
+        replaced."""
+        raise UnsupportedFeatureError(f"{type(self).__name__} does not replace weights in place")
 
 
 class ModelLoader(ABC):

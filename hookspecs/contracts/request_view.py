@@ -87,8 +87,9 @@ class RequestView(Protocol):
         """Its adapter."""
 
     @property
-    def needs_prompt_logprobs(self) -> bool:
-        """Whether its prompt must be computed, not taken from the prefix cache."""
+    def computes_whole_prompt(self) -> bool:
+        """Whether all its prompt tokens must be computed, none taken from the prefix cache: it
+        wants something of each of them (prompt logprobs, their mean). It may leave blocks there."""
 
 
 @runtime_checkable

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from hookspecs.contracts.base import Context
-from hookspecs.types.stats import FinishedRequestStats, IterationStats, SchedulerStats
+from hookspecs.contracts.frontend import Exposition
+from hookspecs.types.sampling import SamplingParams
+from hookspecs.types.stats import (
+    FinishedRequestStats,
+    IterationStats,
+    PluginCallStats,
+    SchedulerStats,
+)
 
 __all__ = [
     "BlockRemoved",
     "BlockStored",
     "CacheCleared",
+    "FinishedRequest",
     "KVEvent",
     "KVEventPublisher",
     "KVEventPublisherContext",
@@ -29,6 +37,15 @@ class StatLoggerContext(Context, frozen=True, kw_only=True):
 
     engine_indexes: tuple[int, ...] = (0,)
     model: str = ""
+    max_model_len: int = 0
+    """Tokens; 0 when it is not known yet."""
+    shared_dir: str | None = None
+    """A private directory that all front-end processes of one launch share, when there are
+    several; it is removed with the launch."""
+    process_index: int = 0
+    """This front-end process."""
+    plugin_calls: Callable[[], Sequence[PluginCallStats]] = tuple
+    """Calls, errors and time of every plugin's hooks so far, in all processes that told."""
 
 
 class StatLogger(ABC):
@@ -47,6 +64,15 @@ class StatLogger(ABC):
     ) -> None:
         """What one batch of outputs brought."""
 
+    def record_rejection(self, reason: str) -> None:
+        """A request was refused before it reached an engine, e.g. `queue_full`."""
+        return
+
+    def exposition(self) -> Exposition | None:
+        """All metrics so far in a text form for collectors; None: it has none. Called from the
+        event loop: it must return promptly."""
+        return None
+
     def report(self) -> None:
         """`stats.interval_s` has passed: write down what was gathered."""
         return
@@ -59,18 +85,35 @@ class StatLogger(ABC):
 class TracerContext(Context, frozen=True, kw_only=True):
     """Context of a tracer."""
 
+    model: str = ""
+
+
+class FinishedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tracer is told of a request that ended."""
+
+    request_id: str
+    """As the user gave it."""
+    stats: FinishedRequestStats
+    """Of one of its n outputs; its durations are seconds."""
+    index: int
+    """Of the output."""
+    params: SamplingParams
+    trace_headers: dict[str, str]
+    """The W3C trace context (`traceparent`, `tracestate`) of the caller, lower case."""
+    ended_at_ns: int
+    """Nanoseconds since 1970, UTC."""
+
 
 class Tracer(ABC):
-    """Turns finished requests into spans."""
+    """Turns finished requests into spans, whether statistics are on or not."""
 
     def __init__(self, context: TracerContext) -> None:
         self.context = context
 
     @abstractmethod
-    def on_request_finished(
-        self, stats: FinishedRequestStats, trace_headers: dict[str, str]
-    ) -> None:
-        """One span; `trace_headers` carry the W3C trace context of the caller."""
+    def on_request_finished(self, request: FinishedRequest) -> None:
+        """An output of a request ended, whatever the cause; exactly once each. It must return
+        promptly, since outputs wait for it; one that raises is detached and counted."""
 
     def close(self) -> None:
         """The last call; flush."""

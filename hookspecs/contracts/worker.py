@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
@@ -11,6 +11,7 @@ from hookspecs.contracts.attention import AttentionBackend
 from hookspecs.contracts.base import Context
 from hookspecs.contracts.logits import Sampler, SamplerContext
 from hookspecs.contracts.model import ModelLoader, ResolvedModel
+from hookspecs.errors import UnsupportedFeatureError
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
@@ -37,7 +38,12 @@ class WorkerCapability(StrEnum):
     DRAFT_TOKENS = "draft_tokens"
     ADAPTERS = "adapters"
     SLIDING_WINDOW = "sliding_window"
+    POOLING = "pooling"
+    """Gives the vectors of pooling requests."""
     SLEEP = "sleep"
+    """Gives memory back and takes it again."""
+    UPDATE_WEIGHTS = "update_weights"
+    PROFILE = "profile"
     TENSOR_PARALLEL = "tensor_parallel"
 
 
@@ -130,6 +136,40 @@ class Worker(ABC):
 
     def shutdown(self) -> None:
         """Give everything back; safe to call twice."""
+
+    @command
+    def sleep(self, level: int) -> None:
+        """Give memory back, between steps: 1 keeps the weights in host memory and drops the KV
+        cache, 2 drops both. A level below the present one changes nothing."""
+        raise self._lacking(WorkerCapability.SLEEP)
+
+    @command
+    def wake_up(self, tags: Sequence[str]) -> None:
+        """Take back what `tags` name (`weights`, `kv_cache`) and is asleep. The cache comes back
+        empty; weights come back as they were (level 1) or as in the model's files (level 2)."""
+        raise self._lacking(WorkerCapability.SLEEP)
+
+    @command
+    def update_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> int:
+        """Replace parameters in place, from safetensors files or from arrays or tensors by
+        checkpoint name; exactly one is given. Returns how many. InvalidRequestError for a name,
+        shape or dtype that does not fit: then nothing is replaced."""
+        raise self._lacking(WorkerCapability.UPDATE_WEIGHTS)
+
+    @command
+    def start_profile(self, directory: str) -> None:
+        """Record what is computed from now on."""
+        raise self._lacking(WorkerCapability.PROFILE)
+
+    @command
+    def stop_profile(self) -> str:
+        """Write what was recorded; returns the path of the trace."""
+        raise self._lacking(WorkerCapability.PROFILE)
+
+    def _lacking(self, capability: WorkerCapability) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"the worker {self.context.name!r} does not declare {capability}"
+        )
 
     def commands(self) -> dict[str, Callable[..., Any]]:
         """The methods marked with the decorator `command` of this contract's module, by name;

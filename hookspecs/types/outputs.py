@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hookspecs.types.columns import Int8Column, Int32Column, Int64Column
+from hookspecs.types.columns import Float32Column, Int8Column, Int32Column, Int64Column
 from hookspecs.types.request import FinishReason
 from hookspecs.types.stats import RequestMetrics, SchedulerStats
 from hookspecs.types.step import LogprobColumns
@@ -78,10 +78,11 @@ class EngineCoreOutputs(msgspec.Struct, kw_only=True, omit_defaults=True):
     """int32[positions]: the row each position of `logprobs` belongs to."""
     prompt_logprobs: dict[int, list[LogprobColumns]] = msgspec.field(default_factory=dict)
     """Row to the pieces of its prompt's logprobs, in order; complete when they come."""
+    pooled: dict[int, Float32Column] = msgspec.field(default_factory=dict)
+    """Row to the vector of a pooling request, which ends with it."""
     num_preemptions: dict[int, int] = msgspec.field(default_factory=dict)
     """Row to how often it was preempted; for finished rows that were."""
     scheduler_stats: SchedulerStats | None = None
-    utility_results: list[UtilityResult] = msgspec.field(default_factory=list)
     finished_handles: Int64Column | None = None
     """Handles that left the engine, also those without a row here."""
 
@@ -139,3 +140,6 @@ class RequestOutput(msgspec.Struct, kw_only=True):
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     num_cached_tokens: int = 0
     metrics: RequestMetrics | None = None
+    embedding: Float32Column | None = None
+    """float32[dimensions]: the vector of a pooling request that did not fail, whose only output
+    has no tokens."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hookspecs.types.pooling import PoolingParams
 from hookspecs.types.sampling import SamplingParams
 
 __all__ = ["AdapterRef", "EngineCoreRequest", "FinishReason", "RequestStatus"]
@@ -79,6 +80,8 @@ class EngineCoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     trace_headers: dict[str, str] = msgspec.field(default_factory=dict)
     current_wave: int = 0
     data_parallel_rank: int | None = None
+    pooling: PoolingParams | None = None
+    """If given, the prompt is pooled to one vector and no token is sampled."""
     num_emitted_tokens: int = 0
     """When a request continues on another engine: how many of the prompt's last tokens were
     already given to the user as output."""

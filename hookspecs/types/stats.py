@@ -13,6 +13,7 @@ from hookspecs.types.request import FinishReason
 __all__ = [
     "FinishedRequestStats",
     "IterationStats",
+    "PluginCallStats",
     "PrefixCacheStats",
     "RequestMetrics",
     "SchedulerStats",
@@ -46,6 +47,10 @@ class SchedulerStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     kv_blocks_free: int = 0
     prefix_cache: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)
     step: int = 0
+    state: str = "running"
+    """EngineState."""
+    sleep_level: int | None = None
+    """None while awake."""
 
     @property
     def kv_cache_usage(self) -> float:
@@ -84,6 +89,11 @@ class FinishedRequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     decode_time: float = 0.0
     """From first to last token."""
     time_to_first_token: float = 0.0
+    n: int = 1
+    """Outputs that the request asked for; each has a record of its own."""
+    prefilled: bool = False
+    """Its prompt was computed to the end: it is in the `num_prompt_tokens` of an
+    IterationStats."""
     tenant: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -106,3 +116,15 @@ class IterationStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     time_to_first_token: list[float] = msgspec.field(default_factory=list)
     inter_token_latency: list[float] = msgspec.field(default_factory=list)
     finished: list[FinishedRequestStats] = msgspec.field(default_factory=list)
+
+
+class PluginCallStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plugin did in one hook, since the start of its process."""
+
+    plugin: str
+    hook: str
+    process: str
+    """ProcessRole of the process, with its index if there are several, e.g. `core-0`."""
+    calls: int
+    errors: int
+    seconds: float

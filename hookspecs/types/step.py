@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hookspecs.types.columns import BoolColumn, Float32Column, Int32Column
+from hookspecs.types.pooling import PoolingParams
 from hookspecs.types.request import AdapterRef
 from hookspecs.types.sampling import SamplingParams
 
@@ -47,6 +48,8 @@ class NewRequest(msgspec.Struct, kw_only=True):
     prompt_embeds: Any = None
     """float array [num_prompt_tokens, hidden size], or None."""
     adapter: AdapterRef | None = None
+    pooling: PoolingParams | None = None
+    """If given, the row that reaches the last prompt token gives a vector, not a token."""
 
 
 class BlockColumns(msgspec.Struct):
@@ -164,6 +167,9 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     """int32[positions]: the row each position of `logprobs` belongs to."""
     prompt_logprobs: dict[int, LogprobColumns] = msgspec.field(default_factory=dict)
     """Slot to the prompt positions that this step computed."""
+    pooled: dict[int, Float32Column] = msgspec.field(default_factory=dict)
+    """Slot to the vector of its prompt, float32[hidden size or dimensions]; such a row samples
+    nothing, and its request ends."""
     failures: dict[int, RowFailure] = msgspec.field(default_factory=dict)
     """Slot to its failure; such a row samples nothing."""
     side_channel: dict[str, bytes] = msgspec.field(default_factory=dict)

@@ -13,7 +13,8 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from framework.client.base import EngineCoreClient, EngineInfo
+from framework.client.base import EngineCoreClient
+from framework.core.info import EngineInfo
 from framework.frontend.input_processor import InputProcessor
 from framework.frontend.llm import LLM
 from framework.frontend.llm_engine import LLMEngine
@@ -29,6 +30,7 @@ from hookspecs.contracts.model import ModelInfo, ResolvedModel
 from hookspecs.contracts.stats import StatLogger, StatLoggerContext
 from hookspecs.errors import EngineDeadError
 from hookspecs.info import ProcessRole
+from hookspecs.types.commands import CommandArguments, ResetPrefixCache
 from hookspecs.types.outputs import EngineCoreOutputs, PrefillInfo
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 from hookspecs.types.sampling import SamplingLimits
@@ -176,7 +178,8 @@ class ScriptedClient(EngineCoreClient):
     def has_unfinished(self) -> bool:
         return bool(self.running)
 
-    def reset_prefix_cache(self) -> bool:
+    def command(self, arguments: CommandArguments) -> bool:
+        assert isinstance(arguments, ResetPrefixCache)
         return not self.running
 
     def shutdown(self) -> None:

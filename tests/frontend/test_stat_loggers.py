@@ -14,7 +14,7 @@ def test_a_raising_logger_is_detached(make: Any, bytes_of: Any, caplog: Any) -> 
     told: list[PluginFailed] = []
     rig = make(filters={"on_plugin_failed": told.append})
     other = type(rig.recorder)()
-    rig.stats._loggers["other"] = other
+    rig.stats._sinks["other"] = other
     rig.recorder.broken = True
     rig.says(bytes_of("abc"))
     (output,) = rig.llm.generate("p", SamplingParams())

@@ -28,7 +28,7 @@ from hookspecs.config import (
 )
 from hookspecs.contracts.attention import AttentionBackend, AttentionContext
 from hookspecs.contracts.logits import Sampler, SamplerContext
-from hookspecs.contracts.model import ModelLoaderContext, ResolvedModel
+from hookspecs.contracts.model import ModelLoader, ModelLoaderContext, ResolvedModel
 from hookspecs.contracts.worker import WorkerContext
 from hookspecs.types.kv import KVCacheConfig, KVCacheGroup
 from hookspecs.types.sampling import SamplingParams
@@ -97,6 +97,8 @@ class Driver:
         kv_dtype: Dtype = Dtype.AUTO,
         backends: Mapping[str, type[AttentionBackend]] = BACKENDS,
         make_sampler: Callable[[SamplerContext], Sampler] = GreedySampler,
+        make_loader: Callable[[ModelLoaderContext], ModelLoader] = TransformersLoader,
+        num_blocks: int = _NUM_BLOCKS,
     ) -> None:
         self.config = EngineConfig(
             model=ModelConfig(name=model.name, dtype=dtype),
@@ -112,7 +114,7 @@ class Driver:
                 config=self.config,
                 model=model,
                 max_model_len=model.info.max_model_len,
-                create_loader=lambda: TransformersLoader(ModelLoaderContext(config=self.config)),
+                create_loader=lambda: make_loader(ModelLoaderContext(config=self.config)),
                 create_sampler=make_sampler,
                 create_attention=self._create_attention,
                 report=self.reports.append,
@@ -131,13 +133,13 @@ class Driver:
         self.groups = groups
         self.worker.initialize_kv_cache(
             KVCacheConfig(
-                num_blocks=_NUM_BLOCKS,
+                num_blocks=num_blocks,
                 block_size=block_size,
                 groups=groups,
                 bytes_per_block=bytes_per_token * block_size,
             )
         )
-        self._free_blocks = list(range(1, _NUM_BLOCKS))
+        self._free_blocks = list(range(1, num_blocks))
         random.Random(0).shuffle(self._free_blocks)
         self._free_slots = list(range(max_num_seqs))
         self._released: list[int] = []
@@ -150,9 +152,15 @@ class Driver:
             )
         )
 
-    def run(self, *requests: Request, chunk: int = 1000, preempt_at: int | None = None) -> None:
+    def run(
+        self,
+        *requests: Request,
+        chunk: int = 1000,
+        preempt_at: int | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
         """Run to the end; prompts `chunk` tokens a step, each request from its own step on. At
-        step `preempt_at` all running requests lose their blocks and start again."""
+        step `preempt_at` all running requests lose their blocks and start again, after `then`."""
         waiting = sorted(requests, key=lambda request: request.start_step)
         running: list[_Running] = []
         step = 0
@@ -162,6 +170,7 @@ class Driver:
                     self._release(one)
                 waiting = [one.request for one in running] + waiting
                 running = []
+                then()
             new: list[_Running] = []
             while waiting and self._free_slots and waiting[0].start_step <= step:
                 new.append(self._start(waiting.pop(0)))

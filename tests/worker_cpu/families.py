@@ -55,9 +55,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def save_model(directory: Path, **fields: Any) -> ResolvedModel:
+def save_model(directory: Path, *, seed: int = 0, **fields: Any) -> ResolvedModel:
     """A model of `fields` over the common ones, saved in `directory`."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = AutoConfig.for_model(**{**_BASE, **fields})
     module = AutoModelForCausalLM.from_config(
         config, dtype=torch.float32, attn_implementation="eager"

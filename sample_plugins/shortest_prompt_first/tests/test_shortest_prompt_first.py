@@ -38,7 +38,7 @@ class FakeRequest:
     deadline: float | None = None
     num_preemptions: int = 0
     adapter: AdapterRef | None = None
-    needs_prompt_logprobs: bool = False
+    computes_whole_prompt: bool = False
 
     @property
     def num_tokens(self) -> int:

@@ -1,0 +1,154 @@
+"""Running the prompts of one call at once.
+
+Front-end process, its event loop. Whatever ends a call early (an error of one prompt, the client
+going away) closes the others, which aborts them in the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from builtin_plugins.openai_server.endpoint import Call, Service
+from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.sampling import RequestArguments
+from hookspecs.contracts.frontend import EngineClient
+from hookspecs.errors import RequestFailedError
+from hookspecs.types.outputs import CompletionOutput, RequestOutput
+from hookspecs.types.sampling import SamplingParams
+
+__all__ = ["Job", "answer_id", "gather", "generate", "generate_final"]
+
+T = TypeVar("T")
+
+_Queue: TypeAlias = asyncio.Queue[tuple[int, RequestOutput | None] | Exception]
+"""Outputs with the index of their prompt, None for its end; or why the call failed."""
+
+FAILURES: Final = frozenset({"error", "timeout"})
+"""Finish reasons that are errors of the whole call."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What the prompts of one call have in common."""
+
+    service: Service
+    call_id: str
+    """The answer's id; the engine's ids begin with it."""
+    params: SamplingParams
+    arguments: RequestArguments
+    deadline: float | None = None
+    """Latest time to start, seconds of the monotonic clock."""
+
+
+def answer_id(prefix: str, call: Call[Any]) -> str:
+    """An id for the answer to a call. Clients may send one x-request-id several times, so that
+    alone is not an id."""
+    return f"{prefix}-{call.request_id}-{secrets.token_hex(4)}"
+
+
+async def generate(
+    job: Job, prompts: Sequence[Any]
+) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """Outputs as they come, each with the index of its prompt; of one prompt in order.
+
+    A slow consumer leaves at most one output a prompt in here; the rest waits, merged, in the
+    engine. Raises what the first failing prompt raises: RequestFailedError or ApiError (504) for
+    outputs with finish reason `error` or `timeout`. The consumer must close this generator.
+    """
+    if len(prompts) == 1:
+        async with aclosing(_start(job, job.call_id, prompts[0])) as outputs:
+            async for output in outputs:
+                _check(output)
+                yield 0, output
+        return
+    # Each pump waits until its output is taken, so none can crowd out another.
+    queue: _Queue = asyncio.Queue()
+    taken = [asyncio.Event() for _ in prompts]
+    tasks = [
+        asyncio.create_task(_pump(job, index, prompt, queue, taken[index]))
+        for index, prompt in enumerate(prompts)
+    ]
+    running = len(tasks)
+    try:
+        while running:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            index, merged = item
+            if merged is None:
+                running -= 1
+                continue
+            yield index, merged
+            taken[index].set()
+    finally:
+        await _cancel(tasks)
+
+
+async def generate_final(job: Job, prompts: Sequence[Any]) -> list[RequestOutput]:
+    """The last output of each prompt, in their order. Raises as `generate`."""
+    async with aclosing(generate(job, prompts)) as outputs:
+        finals = {index: output async for index, output in outputs}
+    return [finals[index] for index in range(len(prompts))]
+
+
+async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order. The first failure is raised, after the others were cancelled."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await _cancel(tasks)
+
+
+def _start(job: Job, request_id: str, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
+    engine: EngineClient = job.service.engine
+    outputs = engine.generate(
+        prompt, job.params, request_id=request_id, deadline=job.deadline, **job.arguments
+    )
+    # The contract says that the iterator can be closed.
+    return cast(AsyncGenerator[RequestOutput, None], outputs)
+
+
+async def _pump(
+    job: Job,
+    index: int,
+    prompt: Any,
+    queue: _Queue,
+    taken: asyncio.Event,
+) -> None:
+    try:
+        async with aclosing(_start(job, f"{job.call_id}-{index}", prompt)) as outputs:
+            async for output in outputs:
+                _check(output)
+                queue.put_nowait((index, output))
+                await taken.wait()
+                taken.clear()
+        queue.put_nowait((index, None))
+    except Exception as error:
+        queue.put_nowait(error)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _check(output: RequestOutput) -> None:
+    for completion in output.outputs:
+        if completion.finish_reason in FAILURES:
+            raise _failure(output.request_id, completion)
+
+
+def _failure(request_id: str, completion: CompletionOutput) -> Exception:
+    if completion.finish_reason == "timeout":
+        message = completion.error or "the request did not start before its deadline"
+        return ApiError(504, message, kind="timeout_error", code="deadline_exceeded")
+    return RequestFailedError(
+        completion.error or "the request failed in the engine", request_id=request_id
+    )

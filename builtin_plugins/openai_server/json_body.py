@@ -1,0 +1,121 @@
+"""JSON bodies, read strictly (RFC 8259, with the choices of RFC 7493, I-JSON).
+
+What JSON leaves open is refused instead of guessed: duplicate keys, NaN and infinities, halves of
+surrogate pairs, encodings other than UTF-8, integers and nesting without bound.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.limits import JSON_DEPTH, limit_error
+
+__all__ = ["BodyDecoder"]
+
+T = TypeVar("T")
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_LONG_DIGITS = re.compile(rb"[0-9]{19}")
+_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_FIELD = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", re.DOTALL)
+
+
+class BodyDecoder(Generic[T]):
+    """Decodes bodies of one type."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+
+    def decode(self, data: bytes) -> T:
+        """The checked body. ApiError with status 400; its `param` is the place in the JSON."""
+        _check(data)
+        try:
+            return self._decoder.decode(data)
+        except msgspec.ValidationError as error:
+            message, param = _place(str(error))
+            raise ApiError(400, message, param=param, code="invalid_value") from None
+        except msgspec.DecodeError:
+            # All else that is no JSON was found before.
+            raise _not_json("a string has an escape that is half of a surrogate pair") from None
+
+
+def _check(data: bytes) -> None:
+    """What msgspec accepts and this server does not."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_json(f"byte {error.start} is not UTF-8") from None
+    # The hook for integers is slow, and bodies may be lists of token ids.
+    parse_int = _bounded_int if _LONG_DIGITS.search(data) else None
+    try:
+        json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=parse_int
+        )
+    except json.JSONDecodeError as error:
+        raise _not_json(f"{error.msg}, at character {error.pos}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    _check_depth(data)
+
+
+def _check_depth(data: bytes) -> None:
+    """Every round takes away the innermost pairs, at the speed of bytes.replace."""
+    if data.count(b"[") + data.count(b"{") <= JSON_DEPTH.value:
+        return
+    brackets = _STRING.sub(b"", data).translate(_TO_SQUARE, _NO_BRACKETS)
+    for _ in range(JSON_DEPTH.value):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return
+    raise _too_deep()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    keys = [key for key, _ in pairs]
+    twice = next(key for at, key in enumerate(keys) if key in keys[:at])[:64]
+    raise ApiError(
+        400,
+        f"the key {twice!a} occurs twice in one object; give it once",
+        param=twice.encode(errors="replace").decode(),
+        code="invalid_json",
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise _not_json(f"{name} is not a number of JSON")
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > 20 or not (-(2**63) <= int(digits) < 2**64):
+        raise _not_json(f"the integer {digits[:24]}… does not fit in 64 bits")
+    return int(digits)
+
+
+def _not_json(why: str) -> ApiError:
+    return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")
+
+
+def _too_deep() -> ApiError:
+    return limit_error(JSON_DEPTH.name, f"more than {JSON_DEPTH.value}", JSON_DEPTH.value)
+
+
+def _place(message: str) -> tuple[str, str | None]:
+    """msgspec's message, and the path at its end without its root: `$.stop[0]` is `stop[0]`."""
+    found = _PATH.search(message)
+    place = found.group(1).removeprefix(".")[:256] if found else ""
+    said = message[: found.start()] if found else message
+    shown = f"{said} in `{place}`" if place else said
+    named = _FIELD.fullmatch(said)
+    if named:
+        place = f"{place}.{named.group(1)}".removeprefix(".")[:256]
+    return shown, place or None

@@ -1,0 +1,106 @@
+"""`OpenAIServer`: the front end's life in its process. The kernel's event loop, one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import uvicorn
+
+from builtin_plugins.openai_server.app import build_app
+from builtin_plugins.openai_server.options import OpenAIOptions
+from builtin_plugins.openai_server.protocol import BoundedProtocol
+from hookspecs.contracts.frontend import Frontend, FrontendContext
+from hookspecs.errors import ConfigError
+
+__all__ = ["OpenAIServer"]
+
+CLOSE_S = 2.0
+"""Seconds that open answers get to end, once the server stops."""
+DATE_S = 1.0
+"""Seconds between updates of the `date` header."""
+
+
+class OpenAIServer(Frontend):
+    """Serves on the inherited socket, of which it takes a duplicate. ConfigError when the TLS
+    files can not be used."""
+
+    def __init__(self, context: FrontendContext) -> None:
+        super().__init__(context)
+        options: OpenAIOptions = context.options
+
+        class Protocol(BoundedProtocol):
+            head_timeout_s = options.body_timeout_s
+
+        self._config = uvicorn.Config(
+            build_app(context, options),
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=options.keep_alive_s,
+            ssl_certfile=options.tls_certificate,
+            ssl_keyfile=options.tls_key,
+        )
+        _load(self._config, options)
+
+    async def serve(self) -> None:
+        """Until cancelled; then as `_Server.shutdown`."""
+        listener = socket.socket(fileno=os.dup(self.context.listen_fd))
+        await _Server(self._config).serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, stopped by cancelling it instead of by signals."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self.lifespan = self.config.lifespan_class(self.config)
+        await self.startup(sockets=sockets)
+        try:
+            while not await self.on_tick(0):
+                await asyncio.sleep(DATE_S)
+        finally:
+            await self.shutdown(sockets=sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, close idle ones, give open answers a moment, then cut them
+        off: their handlers see that the client has gone."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        await _wait(state.tasks)
+        for connection in list(state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await _wait(state.tasks)
+        for task in state.tasks:
+            task.cancel()
+
+
+async def _wait(tasks: set[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(set(tasks), timeout=CLOSE_S)
+
+
+def _load(config: uvicorn.Config, options: OpenAIOptions) -> None:
+    if options.tls_key is not None and options.tls_certificate is None:
+        raise ConfigError(
+            "plugins.options.openai.tls_key is given without tls_certificate; give both, or the "
+            "certificate alone if its file holds the key"
+        )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigError(
+            f"plugins.options.openai: the TLS files {options.tls_certificate!r} and "
+            f"{options.tls_key!r} can not be used: {error}; give readable PEM files"
+        ) from error

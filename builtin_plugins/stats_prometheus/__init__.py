@@ -1,0 +1,1 @@
+"""Metrics for Prometheus and what reads its text format."""

@@ -1,0 +1,166 @@
+"""The asynchronous client of engine cores in processes of their own.
+
+Everything happens in the event loop's thread, but for `engine_died`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from framework.client.calls import command_name, merged, new_call_id, result_of
+from framework.client.ledger import RequestLedger
+from framework.client.links import EngineLinks
+from framework.core.info import EngineInfo
+from hookspecs.errors import EngineDeadError
+from hookspecs.types.commands import CommandArguments
+from hookspecs.types.control import EngineHealth, EngineState
+from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
+from hookspecs.types.request import EngineCoreRequest, FinishReason
+from hookspecs.types.stats import PluginCallStats
+
+__all__ = ["AsyncClient"]
+
+_MESSAGES_AT_ONCE: Final = 16
+"""Messages that are read before other tasks get their turn."""
+
+
+class AsyncClient:
+    """One front end's connection to its engine cores, in an event loop."""
+
+    def __init__(self, links: EngineLinks, info: EngineInfo, *, num_engines: int) -> None:
+        self.info = info
+        self._links = links
+        self._ledger = RequestLedger(num_engines)
+        self._engines = range(num_engines)
+        self._outputs: deque[EngineCoreOutputs] = deque()
+        self._calls: dict[int, asyncio.Future[UtilityResult]] = {}
+        self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to receive; in the event loop that will be used."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._links.descriptor, self._on_readable)
+        # What came before is not announced again.
+        self._loop.call_soon(self._on_readable)
+
+    @property
+    def num_unfinished(self) -> int:
+        """Engine requests that have not ended."""
+        return len(self._ledger)
+
+    @property
+    def num_engines(self) -> int:
+        """Engine cores, dead ones included."""
+        return len(self._engines)
+
+    @property
+    def states(self) -> list[EngineState]:
+        """Of each engine core, as last told."""
+        return [signs.state for signs in self._links.vital_signs]
+
+    def add_requests(self, requests: Sequence[EngineCoreRequest]) -> None:
+        """Hand over requests, all to the engine core with the least to do (the n outputs of one
+        prompt share its cached blocks)."""
+        self.check_alive()
+        engine_index = self._ledger.least_loaded()
+        self._links.send_requests(engine_index, requests)
+        for request in requests:
+            self._ledger.add(request.handle, engine_index)
+
+    def abort_requests(
+        self, handles: Sequence[int], reason: FinishReason = FinishReason.ABORT
+    ) -> None:
+        """End requests; handles that have finished already, or are unknown, are ignored."""
+        self.check_alive()
+        for engine_index, own in self._ledger.by_engine(handles).items():
+            self._links.send_abort(engine_index, own, reason)
+
+    async def get_outputs(self) -> EngineCoreOutputs:
+        """The next bundle. EngineDeadError once an engine core is gone."""
+        while not self._outputs:
+            self.check_alive()
+            self._news.clear()
+            await self._news.wait()
+        return self._outputs.popleft()
+
+    async def command(self, arguments: CommandArguments) -> Any:
+        """Run a registered command on all engine cores. Its errors, and EngineDeadError."""
+        self.check_alive()
+        loop = asyncio.get_running_loop()
+        calls = {new_call_id(): loop.create_future() for _ in self._engines}
+        self._calls.update(calls)
+        try:
+            for call_id, engine_index in zip(calls, self._engines, strict=True):
+                name = command_name(arguments)
+                self._links.send_command(engine_index, call_id, name, arguments)
+            answers = [await call for call in calls.values()]
+        finally:
+            for call_id in calls:
+                self._calls.pop(call_id, None)
+        return merged([result_of(arguments, answer) for answer in answers])
+
+    def health(self) -> EngineHealth:
+        """Of the engine core that is worst off."""
+        each = [signs.health() for signs in self._links.vital_signs]
+        return min(each, key=lambda health: (health.live, health.ready))
+
+    def plugin_calls(self) -> list[PluginCallStats]:
+        """What the plugins in the engine cores did, as last told."""
+        return self._links.plugin_calls()
+
+    def check_alive(self) -> None:
+        """EngineDeadError when an engine core is gone."""
+        for engine_index in self._engines:
+            self._links.check_alive(engine_index)
+
+    def engine_died(self, engine_index: int, reason: str) -> None:
+        """An engine core's process has ended. Any thread."""
+        self._links.mark_dead(engine_index, reason)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_readable)
+
+    def close(self) -> None:
+        """Stop receiving; everything that waits gets EngineDeadError. Safe to call twice."""
+        for engine_index in self._engines:
+            self._links.mark_dead(engine_index, "the connection was closed")
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._links.descriptor)
+        self._loop = None
+        self._fail_calls()
+        self._links.close()
+
+    def _on_readable(self) -> None:
+        if self._loop is None:
+            return
+        for _ in range(_MESSAGES_AT_ONCE):
+            received = self._links.receive()
+            if received is None:
+                break
+            if isinstance(received, EngineCoreOutputs):
+                self._ledger.settle(received)
+                self._outputs.append(received)
+                self._news.set()
+            else:
+                self._answer(received)
+        else:
+            # The descriptor is edge-triggered: what is left would not be announced.
+            self._loop.call_soon(self._on_readable)
+        self._fail_calls()
+
+    def _answer(self, result: UtilityResult) -> None:
+        call = self._calls.get(result.call_id)
+        if call is not None and not call.done():
+            call.set_result(result)
+
+    def _fail_calls(self) -> None:
+        try:
+            self.check_alive()
+        except EngineDeadError as error:
+            self._news.set()
+            for call in self._calls.values():
+                if not call.done():
+                    call.set_exception(error)

@@ -1,0 +1,186 @@
+"""`EngineLinks`: the sockets of one front end to all of its engine cores.
+
+Front-end process; one thread at a time sends and receives.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias, cast
+
+import zmq
+
+from framework.client.vital_signs import VitalSigns
+from framework.core.info import EngineInfo, merged_info
+from framework.core.main import FrontEndAddress, engine_identity
+from framework.transport.codec import Buffer, Decoder, Encoder
+from framework.transport.curve import CurveKeys
+from framework.transport.messages import (
+    CORE_TO_FRONTEND,
+    AbortRequests,
+    MessageDecoder,
+    MessageKind,
+    check_protocol,
+    decode_info,
+    discard_message,
+    encode_message,
+    encode_utility,
+)
+from framework.transport.runtime_dir import RuntimeDir
+from framework.transport.sockets import Sockets, bound_address
+from framework.transport.tensor_ipc import TensorStore
+from hookspecs.config import EngineSection, Transport
+from hookspecs.errors import EngineDeadError, TransportError
+from hookspecs.types.commands import CommandArguments
+from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
+from hookspecs.types.request import EngineCoreRequest, FinishReason
+from hookspecs.types.stats import PluginCallStats
+
+__all__ = ["EngineLinks", "Received"]
+
+_LOOK_S: Final = 0.2
+"""Between two looks whether a process that is waited for still lives."""
+
+Received: TypeAlias = EngineCoreOutputs | UtilityResult
+"""What a caller of `receive` must handle; heartbeats and deaths are handled here."""
+
+
+class EngineLinks:
+    """Typed messages to and from engine cores."""
+
+    def __init__(
+        self,
+        *,
+        client_index: int,
+        num_engines: int,
+        runtime_dir: RuntimeDir,
+        settings: EngineSection,
+        curve: CurveKeys | None,
+    ) -> None:
+        """Binds; see `address`. `curve`: keys of the launch, with tcp."""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        sockets = Sockets(self._context, max_message_bytes=settings.max_message_bytes, keys=curve)
+        tcp = settings.transport is Transport.TCP
+        inputs, outputs = (
+            "tcp://127.0.0.1:*" if tcp else runtime_dir.address(f"{client_index}-{name}")
+            for name in ("inputs", "outputs")
+        )
+        self._router = sockets.bind(zmq.ROUTER, inputs)
+        self._pull = sockets.bind(zmq.PULL, outputs)
+        self.address = FrontEndAddress(
+            inputs=bound_address(self._router), outputs=bound_address(self._pull)
+        )
+        self._tensors = TensorStore(runtime_dir.tensors, prefix=f"front-end-{client_index}")
+        self._encoder = Encoder(self._tensors, max_bytes=settings.max_message_bytes)
+        self._decoder = MessageDecoder(CORE_TO_FRONTEND, self._tensors)
+        self._start_timeout_s = settings.start_timeout_s
+        self._identities = [engine_identity(index) for index in range(num_engines)]
+        self.vital_signs = [VitalSigns(index, settings) for index in range(num_engines)]
+
+    def wait_for_engines(self) -> EngineInfo:
+        """The facts of all engine cores together. EngineDeadError when one is gone, or has not
+        connected after `engine.start_timeout_s`; TransportError when one is of another
+        version."""
+        deadline = time.monotonic() + self._start_timeout_s
+        infos: dict[int, EngineInfo] = {}
+        while len(infos) < len(self._identities):
+            for engine_index in range(len(self._identities)):
+                self.check_alive(engine_index)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise EngineDeadError("an engine core did not connect in time")
+            if not self._router.poll(math.ceil(1000 * min(left, _LOOK_S))):
+                continue
+            _, *frames = self._router.recv_multipart()
+            kind, hello = self._decoder.decode(frames)
+            if kind is not MessageKind.HELLO:
+                raise TransportError(f"an engine core began with a message of kind {kind.name}")
+            check_protocol(hello)
+            infos[hello.engine_index] = decode_info(Decoder(EngineInfo), hello, frames)
+        for signs in self.vital_signs:
+            signs.heard()
+        return merged_info([infos[index] for index in range(len(infos))])
+
+    # To engine cores
+
+    def send_requests(self, engine_index: int, requests: Sequence[EngineCoreRequest]) -> None:
+        """EngineDeadError when it is gone; TransportError for what has no form as a message."""
+        self._send(engine_index, encode_message(self._encoder, MessageKind.ADD, requests))
+
+    def send_abort(self, engine_index: int, handles: Iterable[int], reason: FinishReason) -> None:
+        """EngineDeadError when it is gone."""
+        message = AbortRequests(handles=list(handles), reason=reason)
+        self._send(engine_index, encode_message(self._encoder, MessageKind.ABORT, message))
+
+    def send_command(
+        self, engine_index: int, call_id: int, name: str, arguments: CommandArguments
+    ) -> None:
+        """EngineDeadError when it is gone."""
+        self._send(engine_index, encode_utility(self._encoder, call_id, name, arguments))
+
+    def _send(self, engine_index: int, frames: Sequence[Buffer]) -> None:
+        try:
+            self.check_alive(engine_index)
+            self._router.send_multipart(
+                [self._identities[engine_index], *frames], zmq.NOBLOCK, copy=False
+            )
+        except EngineDeadError:
+            discard_message(frames, self._tensors)
+            raise
+        except zmq.ZMQError as error:
+            discard_message(frames, self._tensors)
+            self.mark_dead(engine_index, f"it can not be reached ({error})")
+            self.check_alive(engine_index)
+
+    # From engine cores
+
+    @property
+    def descriptor(self) -> int:
+        """A file descriptor that becomes readable when something may have come (edge-triggered:
+        then `receive` until it returns None)."""
+        descriptor = self._pull.getsockopt(zmq.FD)
+        assert isinstance(descriptor, int)
+        return descriptor
+
+    def receive(self, timeout_s: float = 0.0) -> Received | None:
+        """The next message that is the caller's; None when there was none in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, deadline - time.monotonic())
+            if not self._pull.poll(math.ceil(1000 * wait_s)):
+                return None
+            frames = [part.buffer for part in self._pull.recv_multipart(copy=False)]
+            kind, body = self._decoder.decode(frames)
+            if kind is MessageKind.OUTPUTS:
+                self.vital_signs[body.engine_index].heard()
+                return cast(EngineCoreOutputs, body)
+            if kind is MessageKind.UTILITY_RESULT:
+                return cast(UtilityResult, body)
+            if kind is MessageKind.HEARTBEAT:
+                self.vital_signs[body.engine_index].beat(body)
+            elif kind is MessageKind.DEAD:
+                self.mark_dead(body.engine_index, f"{body.error_type}: {body.error}")
+
+    def plugin_calls(self) -> list[PluginCallStats]:
+        """What the plugins in the engine cores did, as last told."""
+        return [calls for signs in self.vital_signs for calls in signs.plugin_calls]
+
+    # Life
+
+    def mark_dead(self, engine_index: int, reason: str) -> None:
+        """An engine core is gone; the first reason stays."""
+        signs = self.vital_signs[engine_index]
+        if signs.death is None:
+            signs.death = reason
+
+    def check_alive(self, engine_index: int) -> None:
+        """EngineDeadError with the reason when an engine core is gone."""
+        death = self.vital_signs[engine_index].death
+        if death is not None:
+            raise EngineDeadError(f"engine core {engine_index} is dead: {death}")
+
+    def close(self) -> None:
+        """Close all sockets; safe to call twice."""
+        self._context.destroy(linger=0)

@@ -1,0 +1,119 @@
+"""The synchronous client of engine cores in processes of their own. Caller's thread."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from framework.client.base import EngineCoreClient
+from framework.client.calls import command_name, merged, new_call_id, result_of
+from framework.client.ledger import RequestLedger
+from framework.client.links import EngineLinks
+from framework.core.info import EngineInfo
+from hookspecs.errors import EngineDeadError
+from hookspecs.types.commands import CommandArguments
+from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
+from hookspecs.types.request import EngineCoreRequest, FinishReason
+
+__all__ = ["MultiprocessClient"]
+
+_LOOK_S: Final = 0.2
+"""Between two looks whether the engine cores live, when they are silent."""
+
+
+class MultiprocessClient(EngineCoreClient):
+    """Not safe to use from several threads at once."""
+
+    def __init__(
+        self,
+        links: EngineLinks,
+        info: EngineInfo,
+        *,
+        num_engines: int,
+        close: Callable[[], None],
+    ) -> None:
+        """`close`: ends the engine cores, when they are this client's own."""
+        self._links = links
+        self._info = info
+        self._ledger = RequestLedger(num_engines)
+        self._engines = range(num_engines)
+        self._close: Callable[[], None] | None = close
+        self._waiting: deque[EngineCoreOutputs] = deque()
+        """Outputs that came while a command was waited for."""
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        self._check_alive()
+        engine_index = self._ledger.least_loaded()
+        self._links.send_requests(engine_index, [request])
+        self._ledger.add(request.handle, engine_index)
+
+    def abort_requests(
+        self, handles: Sequence[int], reason: FinishReason = FinishReason.ABORT
+    ) -> None:
+        self._check_alive()
+        for engine_index, own in self._ledger.by_engine(handles).items():
+            self._links.send_abort(engine_index, own, reason)
+
+    def get_outputs(self) -> EngineCoreOutputs:
+        if self._waiting:
+            return self._waiting.popleft()
+        while self.has_unfinished():
+            received = self._receive()
+            if isinstance(received, EngineCoreOutputs):
+                return received
+        return EngineCoreOutputs(
+            handles=np.empty(0, np.int64),
+            num_tokens=np.empty(0, np.int32),
+            token_ids=np.empty(0, np.int32),
+            finish_codes=np.empty(0, np.int8),
+            timestamp=time.monotonic(),
+        )
+
+    def has_unfinished(self) -> bool:
+        return bool(self._waiting) or len(self._ledger) > 0
+
+    def command(self, arguments: CommandArguments) -> Any:
+        self._check_alive()
+        calls = {new_call_id(): engine_index for engine_index in self._engines}
+        for call_id, engine_index in calls.items():
+            self._links.send_command(engine_index, call_id, command_name(arguments), arguments)
+        answers: dict[int, UtilityResult] = {}
+        while len(answers) < len(calls):
+            received = self._receive()
+            if isinstance(received, EngineCoreOutputs):
+                self._waiting.append(received)
+            elif received is not None and received.call_id in calls:
+                answers[received.call_id] = received
+        return merged([result_of(arguments, answers[call_id]) for call_id in calls])
+
+    def shutdown(self) -> None:
+        close, self._close = self._close, None
+        if close is not None:
+            for engine_index in self._engines:
+                self._links.mark_dead(engine_index, "it was shut down")
+            close()
+            self._links.close()
+
+    def _receive(self) -> EngineCoreOutputs | UtilityResult | None:
+        """The next message, or None after a while. EngineDeadError once one is gone and its
+        messages have been read."""
+        received = self._links.receive(_LOOK_S)
+        if isinstance(received, EngineCoreOutputs):
+            self._ledger.settle(received)
+        if received is None:
+            self._check_alive()
+        return received
+
+    def _check_alive(self) -> None:
+        for engine_index in self._engines:
+            self._links.check_alive(engine_index)
+        if self._close is None:
+            raise EngineDeadError("the engine was shut down")

@@ -1,0 +1,147 @@
+"""The loop of an engine core process: take inputs, step, publish. Main thread.
+
+The two IO threads reach the engine core through queues alone.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from concurrent.futures import Future
+from typing import Any, Final
+
+import numpy as np
+
+from framework.core.engine import EngineCore
+from framework.core.input_thread import (
+    Abort,
+    Add,
+    Call,
+    ExecutorFailed,
+    Input,
+    StopRequested,
+    Wave,
+)
+from framework.core.output_thread import LoopProgress, OutputThread
+from hookspecs.errors import EngineDeadError
+from hookspecs.types.commands import CommandArguments, Drain
+from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
+from hookspecs.types.request import FinishReason
+
+__all__ = ["EngineCoreProcess", "refusal"]
+
+_HELD_BACK_S: Final = 0.001
+"""Wait after a step in which policies held all requests back."""
+
+
+class EngineCoreProcess:
+    """Runs one engine core until it is told to stop."""
+
+    def __init__(
+        self,
+        core: EngineCore,
+        inputs: queue.SimpleQueue[Input],
+        output: OutputThread,
+        progress: LoopProgress,
+    ) -> None:
+        self._core = core
+        self._inputs = inputs
+        self._output = output
+        self._progress = progress
+        self._state = core.state
+        self._drained: Future[Any] | None = None
+        self.wave = 0
+        """The wave of data-parallel engines that this one is in."""
+
+    def run(self) -> None:
+        """Returns when told to stop and all requests have ended; raises what made the engine
+        unusable."""
+        while self._drained is None or not self._drained.done():
+            self._take_inputs()
+            if self._core.has_work:
+                self._progress.step_begins()
+                outputs = self._core.step()
+                self._progress.step_ends()
+                for client_index, bundle in outputs.items():
+                    self._output.outputs(client_index, bundle)
+            if self._core.state is not self._state:
+                self._state = self._core.state
+                self._output.heartbeat()
+
+    def _take_inputs(self) -> None:
+        """All that has come; waits while there is nothing to do."""
+        wait_s = self._wait_s()
+        try:
+            self._apply(self._inputs.get(block=wait_s != 0.0, timeout=wait_s))
+            while True:
+                self._apply(self._inputs.get_nowait())
+        except queue.Empty:
+            return
+
+    def _wait_s(self) -> float | None:
+        """Seconds that the loop may wait for inputs; None: until there is one."""
+        if self._drained is not None and self._drained.done():
+            return 0.0
+        if self._core.has_work:
+            return _HELD_BACK_S if self._core.last_step_was_empty else 0.0
+        deadline = self._core.next_deadline()
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def _apply(self, message: Input) -> None:
+        core = self._core
+        if isinstance(message, Add):
+            for request in message.requests:
+                core.add_prepared(request)
+        elif isinstance(message, Abort):
+            core.abort_requests(
+                message.message.handles,
+                client_index=message.client_index,
+                reason=message.message.reason,
+            )
+        elif isinstance(message, Call):
+            self._call(message)
+        elif isinstance(message, Wave):
+            self.wave = message.message.wave
+        elif isinstance(message, StopRequested):
+            self._drained = self._command(Drain(timeout_s=message.drain_s))
+        elif isinstance(message, ExecutorFailed):
+            core.executor_failed(message.reason)
+
+    def _call(self, call: Call) -> None:
+        def answer(done: Future[Any]) -> None:
+            error = done.exception()
+            self._output.result(
+                call.client_index,
+                UtilityResult(call_id=call.call_id, result=done.result())
+                if error is None
+                else UtilityResult(
+                    call_id=call.call_id, error_type=type(error).__name__, error=str(error)
+                ),
+            )
+
+        self._command(call.arguments).add_done_callback(answer)
+
+    def _command(self, arguments: CommandArguments) -> Future[Any]:
+        self._progress.step_begins()
+        try:
+            return self._core.command(arguments)
+        except EngineDeadError as error:
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            return failed
+        finally:
+            self._progress.step_ends()
+
+
+def refusal(engine_index: int, client_index: int, handle: int, why: str) -> EngineCoreOutputs:
+    """The output of a request that never reached the engine core."""
+    return EngineCoreOutputs(
+        handles=np.array([handle], np.int64),
+        num_tokens=np.zeros(1, np.int32),
+        token_ids=np.empty(0, np.int32),
+        finish_codes=np.array([FinishReason.ERROR], np.int8),
+        timestamp=time.monotonic(),
+        engine_index=engine_index,
+        client_index=client_index,
+        errors={0: why},
+    )

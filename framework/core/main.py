@@ -1,0 +1,165 @@
+"""Entry point of an engine core process: `python -m framework.core.main FD`."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import zmq
+
+from framework.core.core_process import EngineCoreProcess, refusal
+from framework.core.engine import EngineCore
+from framework.core.info import EngineInfo, engine_info
+from framework.core.input_thread import ExecutorFailed, Input, InputThread, StopRequested
+from framework.core.output_thread import LoopProgress, OutputThread
+from framework.core.setup import build_engine_core
+from framework.plugins.failure import describe
+from framework.plugins.manager import PluginManager
+from framework.plugins.report import call_stats
+from framework.process.child import Parent, run_child
+from framework.process.exit_codes import ExitCode
+from framework.transport.codec import Encoder
+from framework.transport.curve import CurveKeys
+from framework.transport.messages import EngineDead, encode_hello
+from framework.transport.runtime_dir import RuntimeDir
+from framework.transport.sockets import Sockets
+from framework.transport.tensor_ipc import TensorStore
+from hookspecs.contracts.model import ResolvedModel
+
+__all__ = ["CoreStart", "FrontEndAddress", "engine_identity", "main"]
+
+logger = logging.getLogger("framework.core")
+
+
+class FrontEndAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a front end listens."""
+
+    inputs: str
+    """Its ROUTER, from which engine cores get requests."""
+    outputs: str
+    """Its PULL, where they send outputs."""
+
+
+class CoreStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process is told besides its boot message."""
+
+    model: ResolvedModel
+    engine_index: int
+    front_ends: tuple[FrontEndAddress, ...]
+    """By client index."""
+    curve: CurveKeys | None = None
+    """With tcp addresses."""
+
+
+def engine_identity(engine_index: int) -> bytes:
+    """The name of an engine core at the sockets of its front ends."""
+    return f"engine-{engine_index}".encode()
+
+
+def main() -> int:
+    """Returns the exit code."""
+    return run_child(_run)
+
+
+def _run(parent: Parent) -> ExitCode:
+    try:
+        start = msgspec.msgpack.decode(parent.start.payload, type=CoreStart)
+        plugins = PluginManager.from_boot(parent.boot)
+        core, worker, kv_config = build_engine_core(
+            plugins, start.model, report=parent.report, engine_index=start.engine_index
+        )
+    except Exception as error:
+        parent.failed(error)
+        return ExitCode.START_FAILED
+    info = engine_info(core, worker, kv_config, plugins)
+    return _serve(parent, start, plugins, core, info)
+
+
+def _serve(
+    parent: Parent, start: CoreStart, plugins: PluginManager, core: EngineCore, info: EngineInfo
+) -> ExitCode:
+    config = plugins.config
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    sockets = Sockets(context, max_message_bytes=config.engine.max_message_bytes, keys=start.curve)
+    identity = engine_identity(start.engine_index)
+    dealers = [
+        sockets.connect(zmq.DEALER, address.inputs, identity=identity)
+        for address in start.front_ends
+    ]
+    pushers = [sockets.connect(zmq.PUSH, address.outputs) for address in start.front_ends]
+    runtime_dir = RuntimeDir.open(Path(parent.start.runtime_dir))
+    tensors = TensorStore(runtime_dir.tensors, prefix=parent.start.name)
+    inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
+    progress = LoopProgress(core)
+    output = OutputThread(
+        pushers,
+        progress=progress,
+        plugin_calls=lambda: call_stats(plugins.report(), parent.start.name),
+        interval_s=config.engine.heartbeat_timeout_s / 5,
+        encoder=Encoder(tensors, max_bytes=config.engine.max_message_bytes),
+    )
+    reader = InputThread(
+        context,
+        dealers,
+        inputs,
+        prepare=core.prepare,
+        refuse=lambda client, handle, why: output.outputs(
+            client, refusal(start.engine_index, client, handle, why)
+        ),
+        answer=output.result,
+        tensors=tensors,
+    )
+    _hear_stops(parent, inputs, config.serving.drain_timeout_s)
+    core.parts.executor.on_failure(lambda reason: inputs.put(ExecutorFailed(reason)))
+    for dealer in dealers:
+        dealer.send_multipart(encode_hello(Encoder(), start.engine_index, info))
+    output.start()
+    reader.start()
+    parent.ready(plugins.reply().encode())
+    code = ExitCode.STOPPED
+    dead = EngineDead(
+        engine_index=start.engine_index, error_type="EngineDeadError", error="it was told to stop"
+    )
+    try:
+        EngineCoreProcess(core, inputs, output, progress).run()
+    except BaseException as error:
+        logger.critical("the engine core process ends", exc_info=error)
+        code = ExitCode.ENGINE_FAILED
+        dead = EngineDead(
+            engine_index=start.engine_index,
+            error_type=type(error).__name__,
+            error=str(error) or describe(error),
+            plugin=getattr(error, "plugin", None),
+        )
+    output.dead(dead)
+    output.close()
+    reader.close()
+    try:
+        core.shutdown(dead.error)
+    except Exception:
+        logger.exception("the executor could not be shut down")
+    context.term()
+    return code
+
+
+def _hear_stops(parent: Parent, inputs: queue.SimpleQueue[Input], drain_s: float) -> None:
+    """The parent says how long to drain; at SIGTERM it is the configured time, and at a second
+    one requests are aborted."""
+    parent.on_stop = lambda stop: inputs.put(StopRequested(stop.drain_s))
+    told = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        inputs.put(StopRequested(0.0 if told else drain_s))
+        told = True
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The output thread of an engine core process: encodes and sends, and gives signs of life."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import zmq
+
+from framework.core.engine import EngineCore
+from framework.plugins.failure import describe
+from framework.transport.codec import Buffer, Encoder
+from framework.transport.messages import EngineDead, Heartbeat, MessageKind, encode_message
+from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
+from hookspecs.types.stats import PluginCallStats
+
+__all__ = ["LoopProgress", "OutputThread"]
+
+logger = logging.getLogger("framework.core")
+_FLUSH_S: Final = 5.0
+
+
+class LoopProgress:
+    """Where the loop is. Written by the main thread, read by the output thread."""
+
+    __slots__ = ("_core", "_step_began")
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._step_began: float | None = None
+
+    def step_begins(self) -> None:
+        """A step, or a command, is about to run."""
+        self._step_began = time.monotonic()
+
+    def step_ends(self) -> None:
+        """It has run."""
+        self._step_began = None
+
+    def heartbeat(self, plugin_calls: list[PluginCallStats]) -> Heartbeat:
+        """How it is now."""
+        began = self._step_began
+        return Heartbeat(
+            engine_index=self._core.parts.engine_index,
+            state=self._core.state,
+            step=self._core.step_count,
+            busy_s=0.0 if began is None else time.monotonic() - began,
+            plugin_calls=plugin_calls,
+        )
+
+
+class _Item(msgspec.Struct, frozen=True):
+    kind: MessageKind
+    client_index: int | None
+    """None: to all."""
+    message: Any
+
+
+class OutputThread:
+    """Sends in the order in which it is given messages; never makes the loop wait."""
+
+    def __init__(
+        self,
+        sockets: Sequence[zmq.Socket[bytes]],
+        *,
+        progress: LoopProgress,
+        plugin_calls: Callable[[], list[PluginCallStats]],
+        interval_s: float,
+        encoder: Encoder,
+    ) -> None:
+        """`sockets`: PUSH, by client index, connected. `interval_s`: between heartbeats."""
+        self._sockets = sockets
+        self._progress = progress
+        self._plugin_calls = plugin_calls
+        self._interval_s = interval_s
+        self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._encoder = encoder
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def outputs(self, client_index: int, outputs: EngineCoreOutputs) -> None:
+        """Any thread; the arrays must not be changed afterwards."""
+        self._items.put(_Item(MessageKind.OUTPUTS, client_index, outputs))
+
+    def result(self, client_index: int, result: UtilityResult) -> None:
+        """Any thread."""
+        self._items.put(_Item(MessageKind.UTILITY_RESULT, client_index, result))
+
+    def heartbeat(self) -> None:
+        """Tell the state now, and not with the next interval. Any thread."""
+        self._items.put(_Item(MessageKind.HEARTBEAT, None, None))
+
+    def dead(self, message: EngineDead) -> None:
+        """The last message, to all front ends."""
+        self._items.put(_Item(MessageKind.DEAD, None, message))
+
+    def close(self) -> None:
+        """Send what is left, for a limited time, and end the thread and its sockets."""
+        self._items.put(None)
+        self._thread.join(_FLUSH_S)
+
+    def _run(self) -> None:
+        next_beat = time.monotonic()
+        try:
+            while True:
+                try:
+                    item = self._items.get(timeout=max(0.0, next_beat - time.monotonic()))
+                except queue.Empty:
+                    item = _Item(MessageKind.HEARTBEAT, None, None)
+                if item is None:
+                    return
+                if item.kind is MessageKind.HEARTBEAT:
+                    next_beat = time.monotonic() + self._interval_s
+                    item = _Item(item.kind, None, self._progress.heartbeat(self._plugin_calls()))
+                self._send(item)
+        finally:
+            for sock in self._sockets:
+                sock.close()
+
+    def _send(self, item: _Item) -> None:
+        try:
+            frames = encode_message(self._encoder, item.kind, item.message)
+        except Exception as error:
+            frames = self._unsendable(item, error)
+        everyone = range(len(self._sockets))
+        for client in everyone if item.client_index is None else (item.client_index,):
+            self._sockets[client].send_multipart(frames, copy=False)
+
+    def _unsendable(self, item: _Item, error: Exception) -> list[Buffer]:
+        """Only the result of a command can hold what has no form as a message: a worker's."""
+        if not isinstance(item.message, UtilityResult):
+            logger.critical("a message to a front end can not be sent", exc_info=error)
+            raise error
+        message = UtilityResult(
+            call_id=item.message.call_id,
+            error_type="CommandError",
+            error=f"it was done, but its result can not be sent: {describe(error)}",
+        )
+        return encode_message(self._encoder, item.kind, message)

@@ -1,0 +1,63 @@
+"""Whether a front end takes a new request: states, draining, the bounded queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hookspecs.config import EngineConfig
+from hookspecs.errors import EngineUnavailableError, QueueFullError
+from hookspecs.types.control import EngineState
+
+__all__ = ["Admission"]
+
+_REFUSING: Final = {
+    EngineState.SLEEPING: "sleeps; wake it up first",
+    EngineState.WAKING: "wakes up; try again",
+    EngineState.DRAINING: "is being stopped",
+}
+_RETRY_S: Final = 1.0
+
+
+class Admission:
+    """Checked before a request costs anything. One event loop."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        num_engines: int,
+        rejected: Callable[[str], None],
+    ) -> None:
+        """`rejected`: told the reason of each refusal, for statistics."""
+        serving = config.serving
+        self._num_engines = num_engines
+        self._capacity: int | None = None
+        if serving.max_waiting_requests is not None:
+            # Front ends do not know of each other's requests: each has its share.
+            running = config.scheduler.max_num_seqs * num_engines
+            whole = running + serving.max_waiting_requests
+            self._capacity = max(1, whole // serving.processes)
+        self._rejected = rejected
+        self.draining = False
+        """The front end is being stopped."""
+
+    def check(self, num_unfinished: int, count: int, states: Sequence[EngineState]) -> None:
+        """EngineUnavailableError, of which QueueFullError, when `count` more engine requests
+        are not taken while `num_unfinished` have not ended."""
+        if self.draining:
+            self._rejected("draining")
+            raise EngineUnavailableError("the server is being stopped", retry_after_s=_RETRY_S)
+        refusing = next((state for state in states if state in _REFUSING), None)
+        if refusing is not None:
+            self._rejected(str(refusing))
+            raise EngineUnavailableError(
+                f"the engine {_REFUSING[refusing]}", retry_after_s=_RETRY_S
+            )
+        if self._capacity is not None and num_unfinished + count > self._capacity:
+            self._rejected("queue_full")
+            raise QueueFullError(
+                f"{num_unfinished} requests run or wait, and {count} more would exceed the limit "
+                f"of {self._capacity} (scheduler.max_num_seqs and serving.max_waiting_requests)",
+                retry_after_s=_RETRY_S,
+            )

@@ -1,0 +1,138 @@
+"""Running the configured front end over an `AsyncLLM`, in whatever process that is.
+
+Event loop. A front end runs until it is told to stop, or its engine is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar, cast
+
+from framework.frontend.async_llm import AsyncLLM
+from framework.plugins.manager import PluginManager
+from framework.process.exit_codes import ExitCode
+from hookspecs.contracts.frontend import Frontend, HttpRoutes
+from hookspecs.errors import FrameworkError, ProviderError
+
+__all__ = ["LAST_ANSWERS_S", "StopSign", "run_front_end", "run_loop"]
+
+logger = logging.getLogger("framework")
+LAST_ANSWERS_S: Final = 3.0
+"""How long the front end of a dead engine still answers, so that callers and probes are told."""
+_CLOSE_S: Final = 5.0
+
+T = TypeVar("T")
+
+
+class StopSign:
+    """That the front end is to stop. Event loop; see `asyncio.loop.call_soon_threadsafe`."""
+
+    def __init__(self) -> None:
+        self._told = asyncio.Event()
+        self._now = asyncio.Event()
+        self.drain_s = 0.0
+
+    def stop(self, drain_s: float) -> None:
+        """Stop after `drain_s` seconds at the latest; the second time at once."""
+        if self._told.is_set():
+            self._now.set()
+        self.drain_s = drain_s
+        self._told.set()
+
+    async def told(self) -> None:
+        """Returns when told for the first time."""
+        await self._told.wait()
+
+    async def told_twice(self) -> None:
+        """Returns when told again."""
+        await self._now.wait()
+
+
+async def run_front_end(
+    engine: AsyncLLM,
+    plugins: PluginManager,
+    *,
+    listen_fd: int,
+    process_index: int,
+    stop: StopSign,
+    serving: Callable[[], None],
+) -> ExitCode:
+    """Serve until `stop` says so or the engine is dead. `serving` is called once, when requests
+    are taken. Raises what the front end raises."""
+    routes = {
+        name: cast(HttpRoutes, made).asgi() for name, made in _routes(plugins, engine).items()
+    }
+    frontend = cast(
+        Frontend,
+        plugins.create(
+            "frontend",
+            plugins.config.serving.frontend,
+            engine=engine,
+            listen_fd=listen_fd,
+            routes=routes,
+            process_index=process_index,
+        ),
+    )
+    server = asyncio.create_task(frontend.serve(), name="front end")
+    told = asyncio.create_task(stop.told())
+    dead = asyncio.create_task(engine.failed())
+    serving()
+    try:
+        await asyncio.wait({server, told, dead}, return_when=asyncio.FIRST_COMPLETED)
+        if server.done():
+            server.result()
+            raise FrameworkError("the front end has ended by itself")
+        if dead.done():
+            logger.critical("the engine is dead, the server stops: %s", dead.result())
+            await asyncio.wait({server, told}, timeout=LAST_ANSWERS_S)
+            return ExitCode.ENGINE_FAILED
+        await _drain(engine, stop)
+        return ExitCode.STOPPED
+    finally:
+        for task in (told, dead, server):
+            task.cancel()
+        done, _ = await asyncio.wait({server}, timeout=_CLOSE_S)
+        if not done:
+            logger.warning("the front end did not end within %.0f s", _CLOSE_S)
+
+
+async def _drain(engine: AsyncLLM, stop: StopSign) -> None:
+    logger.info("stopping: %d requests get %.0f s to end", engine.num_requests, stop.drain_s)
+    drain = asyncio.create_task(engine.drain(stop.drain_s))
+    again = asyncio.create_task(stop.told_twice())
+    await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+    again.cancel()
+    if not drain.done():
+        drain.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await drain
+        await engine.drain(0.0)
+
+
+def _routes(plugins: PluginManager, engine: AsyncLLM) -> dict[str, Any]:
+    """By plugin. ProviderError when one plugin offers several."""
+    made: dict[str, Any] = {}
+    for found in plugins.providers("http_routes"):
+        if found.ref.name in made:
+            raise ProviderError(
+                f"{found.ref} offers several HTTP routes; they are mounted by the plugin's name, "
+                "so it can have one application only",
+                plugin=found.ref.name,
+            )
+        made[found.ref.name] = plugins.create("http_routes", found.provider.name, engine=engine)
+    return made
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, on uvloop where that is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        factory = None
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
