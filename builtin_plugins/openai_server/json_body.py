@@ -22,7 +22,7 @@ T = TypeVar("T")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
-_LONG_DIGITS = re.compile(rb"[0-9]{19}")
+_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 _PATH = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
 _FIELD = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 
@@ -53,7 +53,7 @@ def _check(data: bytes) -> None:
     except UnicodeDecodeError as error:
         raise _not_json(f"byte {error.start} is not UTF-8") from None
     # The hook for integers is slow, and bodies may be lists of token ids.
-    parse_int = _bounded_int if _LONG_DIGITS.search(data) else None
+    parse_int = _bounded_int if b"0" * 19 in data.translate(_TO_ZERO) else None
     try:
         json.loads(
             text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=parse_int

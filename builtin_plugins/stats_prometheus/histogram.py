@@ -13,7 +13,7 @@ __all__ = ["BulkHistogram"]
 
 class BulkHistogram(Histogram):
     """prometheus-client counts one value a call, which for a step of many requests is a large
-    part of what statistics cost. This relies on how it keeps buckets, as its own tests do."""
+    part of what statistics cost. This relies on how it keeps its buckets and their sum."""
 
     def observe_all(self, values: Sequence[float]) -> None:
         """The same as `observe` of each."""

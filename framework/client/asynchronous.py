@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from framework.client.calls import command_name, merged, new_call_id, result_of
+from framework.client.calls import merged, new_call_id, result_of
 from framework.client.ledger import RequestLedger
 from framework.client.links import EngineLinks
+from framework.core.commands import command_of
 from framework.core.info import EngineInfo
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments
@@ -95,7 +96,7 @@ class AsyncClient:
         self._calls.update(calls)
         try:
             for call_id, engine_index in zip(calls, self._engines, strict=True):
-                name = command_name(arguments)
+                name = command_of(arguments).name
                 self._links.send_command(engine_index, call_id, name, arguments)
             answers = [await call for call in calls.values()]
         finally:

@@ -7,20 +7,14 @@ from typing import Any
 
 import msgspec
 
-from framework.core.commands import COMMANDS
+from framework.core.commands import command_of
 from framework.process.remote_error import remote_error
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import UtilityResult
 
-__all__ = ["command_name", "merged", "new_call_id", "result_of"]
+__all__ = ["merged", "new_call_id", "result_of"]
 
-_NAMES = {command.arguments: name for name, command in COMMANDS.items()}
 _call_ids = itertools.count(1)
-
-
-def command_name(arguments: CommandArguments) -> str:
-    """The registered name of the command that takes these arguments."""
-    return _NAMES[type(arguments)]
 
 
 def new_call_id() -> int:
@@ -32,7 +26,7 @@ def result_of(arguments: CommandArguments, answer: UtilityResult) -> Any:
     """The typed result; raises what the engine core raised."""
     if answer.error_type is not None:
         raise remote_error(answer.error_type, answer.error or "")
-    return msgspec.convert(answer.result, COMMANDS[command_name(arguments)].result)
+    return msgspec.convert(answer.result, command_of(arguments).result)
 
 
 def merged(results: list[Any]) -> Any:

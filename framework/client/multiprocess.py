@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from framework.client.base import EngineCoreClient
-from framework.client.calls import command_name, merged, new_call_id, result_of
+from framework.client.calls import merged, new_call_id, result_of
 from framework.client.ledger import RequestLedger
 from framework.client.links import EngineLinks
+from framework.core.commands import command_of
 from framework.core.info import EngineInfo
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments
@@ -84,7 +85,7 @@ class MultiprocessClient(EngineCoreClient):
         self._check_alive()
         calls = {new_call_id(): engine_index for engine_index in self._engines}
         for call_id, engine_index in calls.items():
-            self._links.send_command(engine_index, call_id, command_name(arguments), arguments)
+            self._links.send_command(engine_index, call_id, command_of(arguments).name, arguments)
         answers: dict[int, UtilityResult] = {}
         while len(answers) < len(calls):
             received = self._receive()

@@ -284,6 +284,8 @@ def test_what_the_engine_refuses_names_its_field() -> None:
         {"max_tokens": "5"},
         {"max_tokens": True},
         {"max_tokens": 1.5},
+        {"max_tokens": 1e3},
+        {"priority": "high"},
         {"seed": 0.5},
         {"top_k": "1"},
         {"top_k": 1.5},

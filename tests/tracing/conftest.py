@@ -38,6 +38,7 @@ class Collector:
     url: str
     status: int = 200
     num_rejected: int = 0
+    num_answered: int = 0
     spans: list[Span] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -103,6 +104,7 @@ def collector() -> Iterator[Collector]:
                 self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            made.num_answered += 1
             self.wfile.write(content)
 
         def log_message(self, format: str, *arguments: Any) -> None:
