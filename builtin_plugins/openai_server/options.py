@@ -23,10 +23,6 @@ class OpenAIOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cors_origins: Annotated[
         tuple[str, ...], Meta(description="Origins that browsers may call from; `*`: all.")
     ] = ()
-    tls_certificate: Annotated[
-        str | None, Meta(description="PEM file of the certificate chain.")
-    ] = None
-    tls_key: Annotated[str | None, Meta(description="PEM file of its private key.")] = None
     keep_alive_s: Annotated[
         int, Meta(ge=1, description="Seconds that an idle connection stays open.")
     ] = 5

@@ -12,7 +12,6 @@ from builtin_plugins.openai_server.app import build_app
 from builtin_plugins.openai_server.options import OpenAIOptions
 from builtin_plugins.openai_server.protocol import BoundedProtocol
 from hookspecs.contracts.frontend import Frontend, FrontendContext
-from hookspecs.errors import ConfigError
 
 __all__ = ["OpenAIServer"]
 
@@ -23,12 +22,12 @@ DATE_S = 1.0
 
 
 class OpenAIServer(Frontend):
-    """Serves on the inherited socket, of which it takes a duplicate. ConfigError when the TLS
-    files can not be used."""
+    """Serves on the inherited socket, of which it takes a duplicate."""
 
     def __init__(self, context: FrontendContext) -> None:
         super().__init__(context)
         options: OpenAIOptions = context.options
+        serving = context.config.serving
 
         class Protocol(BoundedProtocol):
             head_timeout_s = options.body_timeout_s
@@ -44,10 +43,10 @@ class OpenAIServer(Frontend):
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=options.keep_alive_s,
-            ssl_certfile=options.tls_certificate,
-            ssl_keyfile=options.tls_key,
+            ssl_certfile=serving.tls_certificate,
+            ssl_keyfile=serving.tls_key,
         )
-        _load(self._config, options)
+        self._config.load()
 
     async def serve(self) -> None:
         """Until cancelled; then as `_Server.shutdown`."""
@@ -89,18 +88,3 @@ class _Server(uvicorn.Server):
 async def _wait(tasks: set[asyncio.Task[None]]) -> None:
     if tasks:
         await asyncio.wait(set(tasks), timeout=CLOSE_S)
-
-
-def _load(config: uvicorn.Config, options: OpenAIOptions) -> None:
-    if options.tls_key is not None and options.tls_certificate is None:
-        raise ConfigError(
-            "plugins.options.openai.tls_key is given without tls_certificate; give both, or the "
-            "certificate alone if its file holds the key"
-        )
-    try:
-        config.load()
-    except OSError as error:
-        raise ConfigError(
-            f"plugins.options.openai: the TLS files {options.tls_certificate!r} and "
-            f"{options.tls_key!r} can not be used: {error}; give readable PEM files"
-        ) from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import Final
 
 from hookspecs.config import ServingConfig
 from hookspecs.errors import ConfigError
 
-__all__ = ["listen", "shown_address"]
+__all__ = ["check_tls", "listen", "shown_address"]
 
 _BACKLOG: Final = 2048
 
@@ -37,6 +38,25 @@ def listen(serving: ServingConfig) -> socket.socket:
             "serving.port (0: any free one), or stop what uses it"
         ) from error
     return sock
+
+
+def check_tls(serving: ServingConfig) -> None:
+    """ConfigError when the certificate, or its key, can not be used."""
+    certificate, key = serving.tls_certificate, serving.tls_key
+    if certificate is None:
+        if key is not None:
+            raise ConfigError(
+                "serving.tls_key is given without serving.tls_certificate; give both, or the "
+                "certificate alone if its file holds the key"
+            )
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(
+            f"the files of serving.tls_certificate {certificate!r} and serving.tls_key {key!r} "
+            f"can not be used: {error}; give readable PEM files that belong together"
+        ) from error
 
 
 def shown_address(sock: socket.socket, serving: ServingConfig) -> str:

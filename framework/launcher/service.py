@@ -15,7 +15,7 @@ import msgspec
 from framework.config import load_config, require_model
 from framework.launcher.asynchronous import AsyncLaunch
 from framework.launcher.front_end import StopSign, run_front_end, run_loop
-from framework.launcher.listen import listen, shown_address
+from framework.launcher.listen import check_tls, listen, shown_address
 from framework.launcher.processes import SIGNALS, serve_in_processes
 from framework.launcher.sync import ConfigSource, no_progress
 from framework.plugins.construct import import_target
@@ -52,6 +52,7 @@ def serve(
             "own; set it to auto or separate"
         )
     manager = PluginManager.build(_with_stat_loggers(resolved.config), objects=plugins)
+    check_tls(manager.config.serving)
     import_target(manager.resolve("frontend", manager.config.serving.frontend))
     shown = StartUp(report or logger.info, progress or no_progress)
     with listen(manager.config.serving) as sock:

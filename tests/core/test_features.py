@@ -24,7 +24,6 @@ from hookspecs.errors import ConfigError, UnsupportedFeatureError
         ({"parallel": {"data_parallel_size": 2}}, ["data_parallel_size"]),
         ({"model": {"quantization": "int8"}}, ["quantization", "transformers"]),
         ({"scheduler": {"async_stepping": "on"}}, ["async_stepping"]),
-        ({"engine": {"process": "separate"}}, ["engine.process"]),
     ],
 )
 def test_an_explicit_request_is_refused(sections: dict[str, Any], names: list[str]) -> None:
@@ -41,18 +40,16 @@ def test_settings_without_effect_are_said() -> None:
         "executor": {"worker": "scripted"},
         "cache": {"num_blocks": 8},
         "stats": {"loggers": []},
-        "serving": {"port": 9000, "api_keys": ["secret"]},
+        "parallel": {"data_parallel_rank": 1},
         "kv_transfer": {"role": "prefill"},
     }
     with framework.launch(settings, report=lines.append):
         pass
     silent = [line for line in lines if "has no effect" in line]
     assert [line.split()[0] for line in silent] == [
-        "serving.port",
-        "serving.api_keys",
+        "parallel.data_parallel_rank",
         "kv_transfer.role",
     ]
-    assert "secret" not in "".join(lines)
 
 
 def test_a_limit_above_the_models_own_is_refused() -> None:

@@ -7,7 +7,6 @@ import contextlib
 import signal
 import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +15,6 @@ import pytest
 from builtin_plugins.openai_server import server as server_module
 from builtin_plugins.openai_server.limits import HEAD_BYTES, HEADERS
 from builtin_plugins.openai_server.server import OpenAIServer
-from hookspecs.errors import ConfigError
 from tests.openai_server.fakes import FakeEngine, Step, context_for, serving
 
 pytestmark = pytest.mark.anyio
@@ -158,16 +156,3 @@ async def test_a_large_head_within_the_limit_and_many_requests_on_a_connection_p
         for _ in range(20):
             answer = await client.get("/version", headers={"x": "a" * 10_000})
             assert answer.status_code == 200
-
-
-async def test_a_key_without_a_certificate_is_refused() -> None:
-    with pytest.raises(ConfigError, match="tls_certificate"):
-        OpenAIServer(context_for(FakeEngine(), tls_key="key.pem"))
-
-
-async def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
-    wrong = tmp_path / "certificate.pem"
-    wrong.write_text("nothing")
-    for path in (wrong, tmp_path / "missing.pem"):
-        with pytest.raises(ConfigError, match=path.name):
-            OpenAIServer(context_for(FakeEngine(), tls_certificate=str(path)))

@@ -76,7 +76,7 @@ def test_what_no_version_uses_yet_is_said_once(
     manager = build(enable=("early",))
     said = [record.getMessage() for record in caplog.records]
     provisional = [hook for hook in HOOKS if HOOKS[hook].meta.tier is Tier.PROVISIONAL]
-    assert "register_tracers" in provisional and "register_samplers" not in provisional
+    assert "register_kv_connectors" in provisional and "register_samplers" not in provisional
     for hook in provisional:
         (line,) = [line for line in said if f"{hook}," in line]
         assert "early" in line and "provisional" in line and "no use of it" in line
