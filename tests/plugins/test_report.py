@@ -81,7 +81,7 @@ def test_what_no_version_uses_yet_is_said_once(
         (line,) = [line for line in said if f"{hook}," in line]
         assert "early" in line and "provisional" in line and "no use of it" in line
     assert len(said) == len(provisional)
-    assert [found.provider.name for found in manager.providers("tracer")] == ["x"]
+    assert [found.provider.name for found in manager.providers("kv_connector")] == ["x"]
 
 
 def test_unused_hooks_say_so() -> None:
