@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from builtin_plugins.model_transformers.interface import ATTENTION_NAME
+from builtin_plugins.model_transformers.loading_progress import reported
 from builtin_plugins.model_transformers.paged_model import PagedTransformersModel
 from builtin_plugins.model_transformers.probe import probe
 from builtin_plugins.model_transformers.rope import pin_rope
@@ -81,7 +79,7 @@ class TransformersLoader(ModelLoader):
     def _read_model(self, config: Any, path: str, dtype: str) -> tuple[Any, frozenset[str]]:
         """The module, and the names in the checkpoint that it has no place for."""
         try:
-            with _no_progress_bar():
+            with reported(self.context.progress):
                 module, info = AutoModelForCausalLM.from_pretrained(
                     path,
                     config=config,
@@ -103,18 +101,6 @@ class TransformersLoader(ModelLoader):
                 "of a model with another head; use a causal language model's checkpoint."
             )
         return module, frozenset(info["unexpected_keys"])
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Without transformers' own bar, whose setting is one for the whole process."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
 
 
 def _quiet(module: Any) -> None:

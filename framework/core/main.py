@@ -71,7 +71,11 @@ def _run(parent: Parent) -> ExitCode:
         start = msgspec.msgpack.decode(parent.start.payload, type=CoreStart)
         plugins = PluginManager.from_boot(parent.boot)
         core, worker, kv_config = build_engine_core(
-            plugins, start.model, report=parent.report, engine_index=start.engine_index
+            plugins,
+            start.model,
+            report=parent.report,
+            progress=parent.progress,
+            engine_index=start.engine_index,
         )
     except Exception as error:
         parent.failed(error)

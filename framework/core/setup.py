@@ -37,17 +37,23 @@ from hookspecs.types.kv import KVCacheConfig
 __all__ = ["build_engine_core"]
 
 Report = Callable[[str], None]
+Progress = Callable[[str, float], None]
 
 
 def build_engine_core(
-    plugins: PluginManager, model: ResolvedModel, *, report: Report, engine_index: int = 0
+    plugins: PluginManager,
+    model: ResolvedModel,
+    *,
+    report: Report,
+    progress: Progress,
+    engine_index: int = 0,
 ) -> tuple[EngineCore, str, KVCacheConfig]:
     """The engine core, the name of its worker, and the shape of its cache."""
     worker_name = choose_worker(plugins)
     limit = nominal_model_len(plugins.config, model)
     check_features(plugins, worker_name, report)
     workers: list[Worker] = []
-    executor = _make_executor(plugins, model, worker_name, limit, report, workers)
+    executor = _make_executor(plugins, model, worker_name, limit, report, progress, workers)
     try:
         with _starting(plugins):
             executor.start()
@@ -185,13 +191,16 @@ def _make_executor(
     worker_name: str,
     limit: int,
     report: Report,
+    progress: Progress,
     workers: list[Worker],
 ) -> Executor:
     """The executor; the workers that it makes in this process are added to `workers`."""
     config = plugins.config
 
     def create_loader() -> ModelLoader:
-        return cast(ModelLoader, plugins.create("model_loader", config.model.loader))
+        return cast(
+            ModelLoader, plugins.create("model_loader", config.model.loader, progress=progress)
+        )
 
     def create_sampler(context: SamplerContext) -> Sampler:
         return cast(

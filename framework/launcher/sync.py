@@ -90,15 +90,20 @@ def launch(
     model = resolve_model(manager, progress)
     if manager.config.engine.process is EngineProcess.SEPARATE:
         return _separate(manager, model, report, progress)
-    return _in_process(manager, model, report)
+    return _in_process(manager, model, report, progress)
 
 
 def _in_process(
-    manager: PluginManager, model: ResolvedModel, report: Callable[[str], None]
+    manager: PluginManager,
+    model: ResolvedModel,
+    report: Callable[[str], None],
+    progress: Callable[[str, float], None],
 ) -> Engine:
     with contextlib.ExitStack() as undo:
         parts = early_parts(manager, model, undo)
-        core, worker, kv_config = build_engine_core(manager, model, report=report)
+        core, worker, kv_config = build_engine_core(
+            manager, model, report=report, progress=progress
+        )
         undo.callback(core.shutdown, "start failed")
         info = engine_info(core, worker, kv_config, manager)
         client = InProcessClient(core, info)

@@ -94,6 +94,9 @@ class LoaderCapability(StrEnum):
 class ModelLoaderContext(Context, frozen=True, kw_only=True):
     """Context of a model loader."""
 
+    progress: Callable[[str, float], None] = lambda what, fraction: None
+    """(what is being done, 0 to 1) while weights are read."""
+
 
 class LoadedModel(ABC):
     """A model whose attention goes through a paged cache.

@@ -16,15 +16,10 @@ from hookspecs import PluginInfo, hookimpl
 from hookspecs.events import RequestAdmitted, RequestFinished, StepFinished
 from hookspecs.types.outputs import Logprob
 from hookspecs.types.sampling import OutputKind
+from tests.byte_pieces import EOS, PieceEncoder, save_tokenizer
 from tests.core.scripted import greedy, launch_scripted
 from tests.idle import assert_idle
 
-EOS = 2
-PIECES = (
-    *("DEF", "HI", "abc", "tail", "...", "stop!", "cat"),
-    *("\u0301", "\u200d", "\u4f60", "\u597d", "\U0001f600"),
-    *("\U0001f468", "\U0001f469", "\U0001f1e9", "\U0001f1ea"),
-)
 NEIGHBOURS = ([7, 8, 9], [7, 8, 10, 11], [4] * 20)
 _STEPS_LEFT = 64
 
@@ -99,28 +94,8 @@ def check_alive(engine: Engine) -> None:
 @pytest.fixture(scope="session")
 def text_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A scripted model with a byte-level tokenizer: a token a byte, and one a piece."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    vocabulary = ["<pad>", "<bos>", "<eos>", *sorted(byte_level.alphabet())]
-    merges: list[tuple[str, str]] = []
-    for piece in PIECES:
-        (written, _), *_ = byte_level.pre_tokenize_str(piece)
-        for end in range(1, len(written)):
-            pair = (written[:end], written[end])
-            if pair not in merges:
-                merges.append(pair)
-                vocabulary.append("".join(pair))
-    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(vocabulary)}, merges))
-    # A control character has no tokens.
-    backend.normalizer = normalizers.Replace("\u0007", "")
-    backend.pre_tokenizer = byte_level
-    backend.decoder = decoders.ByteLevel()
     path: Path = tmp_path_factory.mktemp("pieces")
-    PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
-    ).save_pretrained(path)
+    save_tokenizer(path)
     return f"scripted:{path}"
 
 
@@ -161,26 +136,9 @@ def launch(text_model: str, watcher: Watcher) -> Iterator[Launch]:
 
 
 @pytest.fixture
-def ids(text_model: str) -> Callable[..., list[int]]:
+def ids(text_model: str) -> PieceEncoder:
     """Token ids of pieces of text, each encoded on its own; of bytes one token a byte."""
-    from tokenizers import Tokenizer, pre_tokenizers
-
-    directory = text_model.removeprefix("scripted:")
-    backend = Tokenizer.from_file(str(Path(directory) / "tokenizer.json"))
-    vocabulary = backend.get_vocab()
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-
-    def encode(*pieces: str | bytes) -> list[int]:
-        found: list[int] = []
-        for piece in pieces:
-            if isinstance(piece, str):
-                found += backend.encode(piece).ids
-                continue
-            ((written, _),) = byte_level.pre_tokenize_str(piece.decode())
-            found += [vocabulary[char] for char in written]
-        return found
-
-    return encode
+    return PieceEncoder(Path(text_model.removeprefix("scripted:")))
 
 
 @pytest.fixture(params=["whole", "streamed"])

@@ -112,7 +112,7 @@ class Controlled:
 
     def settle(self) -> None:
         """Step while that does anything."""
-        for _ in range(500):
+        for _ in range(5000):
             if not (self.core.has_work or self.llm._kept or self.llm._client.has_outputs):
                 return
             self.step()

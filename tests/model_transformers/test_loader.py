@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers.utils import logging as transformers_logging
 
 from builtin_plugins.model_transformers.loader import TransformersLoader
 from builtin_plugins.model_transformers.plugin import plugin
@@ -47,6 +49,7 @@ def load(
     dtype: str = "float32",
     max_model_len: int | None = None,
     trust_remote_code: bool = False,
+    progress: Callable[[str, float], None] = lambda what, fraction: None,
 ) -> LoadedModel:
     info = ModelInfo(architecture="?", vocab_size=99, max_model_len=64, hidden_size=32)
     path = None if directory is None else str(directory)
@@ -55,7 +58,7 @@ def load(
             name="m", max_model_len=max_model_len, trust_remote_code=trust_remote_code
         )
     )
-    return TransformersLoader(ModelLoaderContext(config=config)).load(
+    return TransformersLoader(ModelLoaderContext(config=config, progress=progress)).load(
         ResolvedModel(name="m", path=path, tokenizer_path=None, info=info),
         dtype=dtype,
         device="cpu",
@@ -254,3 +257,20 @@ def test_rotary_embeddings_do_not_follow_the_neighbours(
     positions = torch.cat([rows, torch.tensor([max_model_len - 1])])
     beside = model.forward(torch.cat([tokens, tokens[:1]]), positions, rows)
     torch.testing.assert_close(beside, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_progress_is_told_from_begin_to_end_and_nothing_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[tuple[str, float]] = []
+    save(tmp_path, "llama")
+    capfd.readouterr()
+    shown = transformers_logging.is_progress_bar_enabled()
+    load(tmp_path, progress=lambda what, fraction: told.append((what, fraction)))
+    fractions = [fraction for _, fraction in told]
+    assert {what for what, _ in told} == {"loading weights"}
+    assert fractions[0] == 0.0 and fractions[-1] == 1.0 and fractions == sorted(fractions)
+    assert len(fractions) > 2
+    assert transformers_logging.is_progress_bar_enabled() == shown
+    assert transformers_logging.set_tqdm_hook(None) is None
+    assert "it/s" not in capfd.readouterr().err

@@ -1,0 +1,1 @@
+"""Load on an OpenAI-compatible server, and what is measured of it. Needs the extra `bench`."""

@@ -1,0 +1,129 @@
+"""HTTP/1.1 connections that hand over what they read at once, in the event loop's callback.
+
+Parsed by httptools (llhttp). A client library costs too much here: against a server that sends one
+chunk at a time to 64 connections, this reads HTTPX_RATIO.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import httptools
+
+__all__ = ["Connection", "Receiver"]
+
+
+class Receiver(Protocol):
+    """Takes one answer, as it comes."""
+
+    def head(self, status: int, content_type: str) -> None:
+        """The answer begins."""
+
+    def body(self, data: bytes) -> None:
+        """A piece of the body, decoded from its transfer encoding."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one exchange at a time. Event loop's thread."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._receiver: Receiver | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._content_type = ""
+        self._in_body = False
+        self._ends_at_close = True
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another exchange may begin."""
+        return self._done is None and self._transport is not None
+
+    async def exchange(self, request: bytes, receiver: Receiver) -> None:
+        """Send a request and receive its answer. ConnectionError when the answer is cut off or
+        is no HTTP; then, and when this is cancelled, the connection is closed."""
+        if self._transport is None or self._done is not None:
+            raise ConnectionError("the connection was closed")
+        self._done = asyncio.get_running_loop().create_future()
+        self._receiver = receiver
+        try:
+            self._transport.write(request)
+            await self._done
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._receiver = self._done = None
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._done is None:  # nothing was asked for
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            cause = error.__context__
+            if isinstance(error, httptools.HttpParserCallbackError) and cause is not None:
+                self._fail(cause)
+            else:
+                self._fail(ConnectionError(f"the answer is no HTTP/1.1: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._done is None:
+            return
+        if exc is None and self._in_body and self._ends_at_close:
+            self.on_message_complete()
+            return
+        where = "within the answer" if self._in_body else "before the answer"
+        reason = f": {exc}" if exc is not None else ""
+        self._fail(ConnectionError(f"the connection was closed {where}{reason}"))
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        self._content_type = ""
+        self._ends_at_close = True
+        self._in_body = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lower = name.lower()
+        if lower == b"content-type":
+            self._content_type = value.decode("latin-1")
+        elif lower in (b"content-length", b"transfer-encoding"):
+            self._ends_at_close = False
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        if self._receiver is not None:
+            self._receiver.head(self._parser.get_status_code(), self._content_type)
+
+    def on_body(self, data: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.body(data)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+        if self._ends_at_close or not self._parser.should_keep_alive():
+            self.close()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(error)
+        self.close()
