@@ -69,18 +69,20 @@ class InProcessClient(EngineCoreClient):
         )
 
     def _wait(self) -> None:
-        """Policies hold all requests back: give the time they wait for a chance to pass, and
-        say so when that takes long."""
+        """Policies, or a pause, hold all requests back: give the time they wait for a chance to
+        pass, and say so when that takes long."""
         now = time.monotonic()
         if self._core.step_count != self._stalled_at_step:
             self._stalled_at_step = self._core.step_count
             self._complain_at = now + _COMPLAIN_S
         elif now >= self._complain_at:
             logger.warning(
-                "no request was scheduled for %.0f s; %d wait. The scheduler or its policies hold "
-                "them back",
+                "no request was scheduled for %.0f s; %d wait. %s",
                 _COMPLAIN_S,
                 self._core.num_requests,
+                f"The engine is {self._core.state}"
+                if self.is_stuck
+                else "The scheduler or its policies hold them back",
             )
             self._complain_at = now + _COMPLAIN_S
         time.sleep(_IDLE_S)

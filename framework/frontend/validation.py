@@ -25,6 +25,7 @@ INT32_MAX: Final = 2**31 - 1
 """Counts go into int32 columns."""
 MAX_ID_CHARS: Final = 256
 MAX_LABELS: Final = 16
+MAX_LABEL_CHARS: Final = 512
 MAX_TRACE_HEADERS: Final = 16
 MAX_TRACE_CHARS: Final = 8192
 """Headers such as `tracestate` and `baggage` (W3C Trace Context, W3C Baggage) are this long."""
@@ -194,7 +195,7 @@ def validate_metadata(
         number("deadline", deadline, 0.0, float(2**53))
     if arrival_time is not None:
         number("arrival_time", arrival_time, 0.0, float(2**53))
-    _check_texts("labels", labels, MAX_LABELS, MAX_ID_CHARS)
+    _check_texts("labels", labels, MAX_LABELS, MAX_LABEL_CHARS)
     _check_texts("trace_headers", trace_headers, MAX_TRACE_HEADERS, MAX_TRACE_CHARS)
 
 

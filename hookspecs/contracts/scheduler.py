@@ -90,5 +90,5 @@ class Scheduler(ABC):
 
     @abstractmethod
     def preempt_all(self) -> None:
-        """Preempt every running request (before the cache is reset or given up). Not called by
-        this version."""
+        """Preempt every running request, before the cache is reset or given up: afterwards none
+        holds a slot. Between two steps."""
