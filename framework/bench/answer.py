@@ -122,9 +122,13 @@ class Answer:
 class StreamAnswer(Answer):
     """A stream; the time of each chunk is when its bytes were read."""
 
-    def __init__(self, record: RequestRecord, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, record: RequestRecord, clock: Callable[[], float], *, chunk_usage: bool = False
+    ) -> None:
+        """`chunk_usage`: every chunk was asked to have the usage so far."""
         super().__init__(record)
         self._clock = clock
+        self._chunk_usage = chunk_usage
         self._rest = b""
         """A line that has not ended."""
         self._counted = 0
@@ -155,7 +159,7 @@ class StreamAnswer(Answer):
             self._count(chunk.usage)
         if not chunk.choices:
             return
-        if chunk.usage is not None:
+        if self._chunk_usage and chunk.usage is not None:
             new = chunk.usage.completion_tokens - self._counted
             self._counted += new
             if new > 0:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from framework.cli import (
+    bench_serve,
     chat,
     config_schema,
     config_show,
@@ -39,6 +40,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     chat.COMMAND,
     demo.COMMAND,
     serve.COMMAND,
+    bench_serve.COMMAND,
     plugins_list.COMMAND,
     plugins_show.COMMAND,
     plugins_check.COMMAND,

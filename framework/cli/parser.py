@@ -11,6 +11,7 @@ from framework.cli.command import Command
 __all__ = ["build_parser"]
 
 GROUPS: Final = {
+    "bench": "measurements",
     "config": "settings and where they come from",
     "plugins": "what is installed, and whether it fits",
 }

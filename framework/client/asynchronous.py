@@ -6,6 +6,7 @@ Everything happens in the event loop's thread, but for `engine_died`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,7 +14,7 @@ from typing import Any, Final
 from framework.client.calls import merged, new_call_id, result_of
 from framework.client.ledger import RequestLedger
 from framework.client.links import EngineLinks
-from framework.core.commands import command_of
+from framework.core.commands import check_arguments, command_of
 from framework.core.info import EngineInfo
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments
@@ -91,6 +92,7 @@ class AsyncClient:
     async def command(self, arguments: CommandArguments) -> Any:
         """Run a registered command on all engine cores. Its errors, and EngineDeadError."""
         self.check_alive()
+        arguments = check_arguments(arguments)
         loop = asyncio.get_running_loop()
         calls = {new_call_id(): loop.create_future() for _ in self._engines}
         self._calls.update(calls)
@@ -98,7 +100,7 @@ class AsyncClient:
             for call_id, engine_index in zip(calls, self._engines, strict=True):
                 name = command_of(arguments).name
                 self._links.send_command(engine_index, call_id, name, arguments)
-            answers = [await call for call in calls.values()]
+            answers = await asyncio.gather(*calls.values())
         finally:
             for call_id in calls:
                 self._calls.pop(call_id, None)
@@ -115,42 +117,57 @@ class AsyncClient:
 
     def check_alive(self) -> None:
         """EngineDeadError when an engine core is gone."""
-        for engine_index in self._engines:
-            self._links.check_alive(engine_index)
+        self._links.check_all_alive()
 
     def engine_died(self, engine_index: int, reason: str) -> None:
         """An engine core's process has ended. Any thread."""
-        self._links.mark_dead(engine_index, reason)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._on_readable)
+        loop = self._loop
+        if loop is None:
+            self._links.mark_dead(engine_index, reason)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._on_death, engine_index, reason)
 
     def close(self) -> None:
-        """Stop receiving; everything that waits gets EngineDeadError. Safe to call twice."""
+        """Stop receiving; everything that waits gets EngineDeadError. Safe to call twice. The
+        links stay open, for the last messages of the engine cores."""
         for engine_index in self._engines:
             self._links.mark_dead(engine_index, "the connection was closed")
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._links.descriptor)
         self._loop = None
         self._fail_calls()
-        self._links.close()
 
     def _on_readable(self) -> None:
         if self._loop is None:
             return
         for _ in range(_MESSAGES_AT_ONCE):
-            received = self._links.receive()
-            if received is None:
+            if not self._take():
                 break
-            if isinstance(received, EngineCoreOutputs):
-                self._ledger.settle(received)
-                self._outputs.append(received)
-                self._news.set()
-            else:
-                self._answer(received)
         else:
             # The descriptor is edge-triggered: what is left would not be announced.
             self._loop.call_soon(self._on_readable)
         self._fail_calls()
+
+    def _on_death(self, engine_index: int, reason: str) -> None:
+        """What it has sent comes first: outputs, and maybe why it ends."""
+        if self._loop is None:
+            return
+        while self._take():
+            pass
+        self._links.mark_dead(engine_index, reason)
+        self._fail_calls()
+
+    def _take(self) -> bool:
+        """Take the next message; False when there is none."""
+        received = self._links.receive()
+        if isinstance(received, EngineCoreOutputs):
+            self._ledger.settle(received)
+            self._outputs.append(received)
+            self._news.set()
+        elif received is not None:
+            self._answer(received)
+        return received is not None
 
     def _answer(self, result: UtilityResult) -> None:
         call = self._calls.get(result.call_id)

@@ -86,8 +86,7 @@ class EngineLinks:
         deadline = time.monotonic() + self._start_timeout_s
         infos: dict[int, EngineInfo] = {}
         while len(infos) < len(self._identities):
-            for engine_index in range(len(self._identities)):
-                self.check_alive(engine_index)
+            self.check_all_alive()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise EngineDeadError("an engine core did not connect in time")
@@ -152,7 +151,11 @@ class EngineLinks:
             if not self._pull.poll(math.ceil(1000 * wait_s)):
                 return None
             frames = [part.buffer for part in self._pull.recv_multipart(copy=False)]
-            kind, body = self._decoder.decode(frames)
+            try:
+                kind, body = self._decoder.decode(frames)
+            except TransportError as error:
+                self._lose_all(f"what it sent can not be read: {error}")
+                continue
             if kind is MessageKind.OUTPUTS:
                 self.vital_signs[body.engine_index].heard()
                 return cast(EngineCoreOutputs, body)
@@ -161,7 +164,9 @@ class EngineLinks:
             if kind is MessageKind.HEARTBEAT:
                 self.vital_signs[body.engine_index].beat(body)
             elif kind is MessageKind.DEAD:
-                self.mark_dead(body.engine_index, f"{body.error_type}: {body.error}")
+                # Its own words say more than how its process ended, which may be known before.
+                signs = self.vital_signs[body.engine_index]
+                signs.death = f"{body.error_type}: {body.error}"
 
     def plugin_calls(self) -> list[PluginCallStats]:
         """What the plugins in the engine cores did, as last told."""
@@ -181,6 +186,17 @@ class EngineLinks:
         if death is not None:
             raise EngineDeadError(f"engine core {engine_index} is dead: {death}")
 
+    def check_all_alive(self) -> None:
+        """EngineDeadError with the reason when any engine core is gone."""
+        for engine_index in range(len(self.vital_signs)):
+            self.check_alive(engine_index)
+
+    def _lose_all(self, reason: str) -> None:
+        """A message that can not be read does not say either whose it is."""
+        for engine_index in range(len(self.vital_signs)):
+            self.mark_dead(engine_index, reason)
+
     def close(self) -> None:
-        """Close all sockets; safe to call twice."""
+        """Close all sockets; safe to call twice. After the engine cores have ended: until then
+        they wait to get rid of their last messages."""
         self._context.destroy(linger=0)

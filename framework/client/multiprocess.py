@@ -13,10 +13,11 @@ from framework.client.base import EngineCoreClient
 from framework.client.calls import merged, new_call_id, result_of
 from framework.client.ledger import RequestLedger
 from framework.client.links import EngineLinks
-from framework.core.commands import command_of
+from framework.core.commands import check_arguments, command_of
 from framework.core.info import EngineInfo
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments
+from hookspecs.types.control import EngineState
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 
@@ -24,6 +25,8 @@ __all__ = ["MultiprocessClient"]
 
 _LOOK_S: Final = 0.2
 """Between two looks whether the engine cores live, when they are silent."""
+_HALTED: Final = (EngineState.PAUSED, EngineState.SLEEPING, EngineState.WAKING)
+"""Without a command no request ends in these."""
 
 
 class MultiprocessClient(EngineCoreClient):
@@ -37,7 +40,8 @@ class MultiprocessClient(EngineCoreClient):
         num_engines: int,
         close: Callable[[], None],
     ) -> None:
-        """`close`: ends the engine cores, when they are this client's own."""
+        """`close`: ends the engine cores, when they are this client's own, and closes the
+        links."""
         self._links = links
         self._info = info
         self._ledger = RequestLedger(num_engines)
@@ -45,6 +49,8 @@ class MultiprocessClient(EngineCoreClient):
         self._close: Callable[[], None] | None = close
         self._waiting: deque[EngineCoreOutputs] = deque()
         """Outputs that came while a command was waited for."""
+        self._silent = False
+        """Nothing came the last time that something was waited for."""
 
     @property
     def info(self) -> EngineInfo:
@@ -53,6 +59,7 @@ class MultiprocessClient(EngineCoreClient):
     def add_request(self, request: EngineCoreRequest) -> None:
         self._check_alive()
         engine_index = self._ledger.least_loaded()
+        self._silent = False  # a paused engine may refuse it, which is an output
         self._links.send_requests(engine_index, [request])
         self._ledger.add(request.handle, engine_index)
 
@@ -66,10 +73,11 @@ class MultiprocessClient(EngineCoreClient):
     def get_outputs(self) -> EngineCoreOutputs:
         if self._waiting:
             return self._waiting.popleft()
-        while self.has_unfinished():
-            received = self._receive()
-            if isinstance(received, EngineCoreOutputs):
-                return received
+        received = self._receive() if self.has_unfinished() else None
+        self._silent = received is None
+        if isinstance(received, EngineCoreOutputs):
+            return received
+        # Nothing for a while: the caller may look for interrupts, and whether it is stuck.
         return EngineCoreOutputs(
             handles=np.empty(0, np.int64),
             num_tokens=np.empty(0, np.int32),
@@ -78,11 +86,25 @@ class MultiprocessClient(EngineCoreClient):
             timestamp=time.monotonic(),
         )
 
+    @property
+    def has_outputs(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def is_stuck(self) -> bool:
+        return (
+            self._silent
+            and not self._waiting
+            and len(self._ledger) > 0
+            and any(signs.state in _HALTED for signs in self._links.vital_signs)
+        )
+
     def has_unfinished(self) -> bool:
         return bool(self._waiting) or len(self._ledger) > 0
 
     def command(self, arguments: CommandArguments) -> Any:
         self._check_alive()
+        arguments = check_arguments(arguments)
         calls = {new_call_id(): engine_index for engine_index in self._engines}
         for call_id, engine_index in calls.items():
             self._links.send_command(engine_index, call_id, command_of(arguments).name, arguments)
@@ -101,7 +123,6 @@ class MultiprocessClient(EngineCoreClient):
             for engine_index in self._engines:
                 self._links.mark_dead(engine_index, "it was shut down")
             close()
-            self._links.close()
 
     def _receive(self) -> EngineCoreOutputs | UtilityResult | None:
         """The next message, or None after a while. EngineDeadError once one is gone and its
@@ -114,7 +135,14 @@ class MultiprocessClient(EngineCoreClient):
         return received
 
     def _check_alive(self) -> None:
-        for engine_index in self._engines:
-            self._links.check_alive(engine_index)
         if self._close is None:
             raise EngineDeadError("the engine was shut down")
+        try:
+            self._links.check_all_alive()
+        except EngineDeadError:
+            # What it has sent and nobody has read: outputs, and maybe why it ends.
+            while (received := self._links.receive()) is not None:
+                if isinstance(received, EngineCoreOutputs):
+                    self._ledger.settle(received)
+                    self._waiting.append(received)
+            self._links.check_all_alive()

@@ -46,7 +46,7 @@ class VitalSigns:
         return [] if self._beat is None else self._beat.plugin_calls
 
     def heard(self) -> None:
-        """Any message came."""
+        """Outputs came: it lives, and the step of the last heartbeat has ended."""
         self._heard_at = self._clock()
 
     def beat(self, heartbeat: Heartbeat) -> None:
@@ -79,6 +79,6 @@ class VitalSigns:
         return EngineHealth(live=True, ready=True)
 
     def _busy_s(self, now: float) -> float:
-        if self._beat is None or not self._beat.busy_s:
+        if self._beat is None or not self._beat.busy_s or self._heard_at > self._beat_at:
             return 0.0
         return self._beat.busy_s + (now - self._beat_at)

@@ -20,9 +20,11 @@ from framework.core.input_thread import (
     ExecutorFailed,
     Input,
     StopRequested,
+    ThreadFailed,
     Wave,
 )
 from framework.core.output_thread import LoopProgress, OutputThread
+from framework.process.remote_error import error_to_send
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments, Drain
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
@@ -64,9 +66,7 @@ class EngineCoreProcess:
                 self._progress.step_ends()
                 for client_index, bundle in outputs.items():
                     self._output.outputs(client_index, bundle)
-            if self._core.state is not self._state:
-                self._state = self._core.state
-                self._output.heartbeat()
+            self._tell_state()
 
     def _take_inputs(self) -> None:
         """All that has come; waits while there is nothing to do."""
@@ -106,20 +106,26 @@ class EngineCoreProcess:
             self._drained = self._command(Drain(timeout_s=message.drain_s))
         elif isinstance(message, ExecutorFailed):
             core.executor_failed(message.reason)
+        elif isinstance(message, ThreadFailed):
+            raise message.error
 
     def _call(self, call: Call) -> None:
         def answer(done: Future[Any]) -> None:
             error = done.exception()
-            self._output.result(
-                call.client_index,
-                UtilityResult(call_id=call.call_id, result=done.result())
-                if error is None
-                else UtilityResult(
-                    call_id=call.call_id, error_type=type(error).__name__, error=str(error)
-                ),
-            )
+            if error is None:
+                result = UtilityResult(call_id=call.call_id, result=done.result())
+            else:
+                error_type, text = error_to_send(error)
+                result = UtilityResult(call_id=call.call_id, error_type=error_type, error=text)
+            self._tell_state()  # first: who has the answer must know the state
+            self._output.result(call.client_index, result)
 
         self._command(call.arguments).add_done_callback(answer)
+
+    def _tell_state(self) -> None:
+        if self._core.state is not self._state:
+            self._state = self._core.state
+            self._output.heartbeat()
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:
         self._progress.step_begins()

@@ -6,14 +6,12 @@ One thread calls it; nothing here waits but for the executor's futures.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import msgspec
-
+from framework.core.announce import Announcer
 from framework.core.attribution import Attribution
 from framework.core.commands import perform
 from framework.core.control import Call, ControlPlane
@@ -27,19 +25,11 @@ from framework.core.invariants import (
 )
 from framework.core.operations import Operations
 from framework.core.outputs import OutputBuilder
-from framework.core.policy_stack import PolicyStack
-from framework.core.pooling import pooling_refusal
+from framework.core.parts import EngineParts
 from framework.core.request import Request
-from framework.core.request_table import RequestTable
-from framework.core.scheduler_view import SchedulerView
+from framework.core.roster import Roster
 from framework.core.transitions import LATE_REFUSALS
 from framework.core.update import Ending, apply_result
-from framework.plugins.calls import Calls
-from hookspecs.config import EngineConfig
-from hookspecs.contracts.executor import Executor
-from hookspecs.contracts.kv_cache import KVCacheManager
-from hookspecs.contracts.model import ResolvedModel
-from hookspecs.contracts.scheduler import Scheduler
 from hookspecs.errors import (
     ContractViolation,
     EngineDeadError,
@@ -48,14 +38,6 @@ from hookspecs.errors import (
     InvalidRequestError,
     StepError,
 )
-from hookspecs.events import (
-    CacheReset,
-    EngineFailed,
-    EngineStopping,
-    RequestAdmitted,
-    RequestFinished,
-    StepFinished,
-)
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.control import EngineState, EngineStatus
 from hookspecs.types.outputs import EngineCoreOutputs
@@ -63,38 +45,10 @@ from hookspecs.types.request import EngineCoreRequest, FinishReason, RequestStat
 from hookspecs.types.stats import SchedulerStats
 from hookspecs.types.step import SchedulerOutput
 
-__all__ = ["EngineCore", "EngineParts"]
+__all__ = ["EngineCore"]
 
 logger = logging.getLogger("framework.core")
 _BLOCKS_CHECKED_A_STEP = 64
-
-
-class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected plugins' objects, and who provides them, as `framework.core.setup` made
-    them."""
-
-    config: EngineConfig
-    model: ResolvedModel
-    max_model_len: int
-    """Tokens: what the configuration, the model and the cache allow."""
-    cache_tokens: int
-    """Tokens that one request can hold in an empty cache."""
-    table: RequestTable
-    kv_cache: KVCacheManager
-    scheduler: Scheduler
-    policies: PolicyStack
-    executor: Executor
-    view: SchedulerView
-    calls: Calls
-    phase_plugins: dict[str, str]
-    """Step phase to the plugin whose object implements it."""
-    plugin_of: Callable[[BaseException], str | None]
-    """The plugin in whose code an exception was raised."""
-    worker_capabilities: frozenset[str]
-    """WorkerCapability values."""
-    clock: Callable[[], float] = time.monotonic
-    """Seconds; one clock for the kernel and what it lends."""
-    engine_index: int = 0
 
 
 class _GivenUp(NamedTuple):
@@ -118,10 +72,9 @@ class EngineCore:
         self._table = parts.table
         self._kv_cache = parts.kv_cache
         self._scheduler = parts.scheduler
-        self._calls = parts.calls
+        self._announce = Announcer(parts.calls, parts.engine_index)
         self._outputs = OutputBuilder(parts.engine_index)
-        self._requests: dict[str, Request] = {}
-        self._by_handle: dict[tuple[int, int], Request] = {}
+        self._roster = Roster(parts)
         self._inputs: deque[_Input] = deque()
         """In the order in which they came; empty between steps."""
         self._exclusive = Exclusive()
@@ -130,7 +83,6 @@ class EngineCore:
         }
         self._plane = ControlPlane()
         self._operations = Operations(self._plane, self)
-        self._arrivals = 0
         self._step = 0
         self.last_step_was_empty = False
         """Whether the last step had nothing to compute."""
@@ -156,55 +108,31 @@ class EngineCore:
         in which none are taken, ends at once with an error. Inside of a step it takes effect
         with the next one."""
         self._require_alive()
-        taken = self._taken(wire)
+        taken = self._roster.taken(wire)
         if taken is not None:
             raise InvalidRequestError(taken, param="request_id", value=wire.request_id)
-        self._add(self._make(wire))
+        self._add(self._roster.make(wire))
 
     def prepare(self, wire: EngineCoreRequest) -> Request:
         """The engine's own form of a request, with what costs time computed. Any thread."""
-        request = self._make(wire)
-        if self._refusal(request) is None:
-            _ = request.block_hashes
-        return request
+        return self._roster.prepare(wire)
 
     def add_prepared(self, request: Request) -> None:
         """`add_request` for what `prepare` made; one whose id is in use ends with an error."""
         self._require_alive()
-        taken = self._taken(request.wire)
+        taken = self._roster.taken(request.wire)
         if taken is None:
             self._add(request)
         else:
             self._refuse(request, taken)
 
-    def _taken(self, wire: EngineCoreRequest) -> str | None:
-        """What is wrong if its names are in use."""
-        key = (wire.client_index, wire.handle)
-        if wire.request_id not in self._requests and key not in self._by_handle:
-            return None
-        return (
-            f"a request with id {wire.request_id!r} or handle {wire.handle} of client "
-            f"{wire.client_index} is still in the engine; both must be unique"
-        )
-
-    def _make(self, wire: EngineCoreRequest) -> Request:
-        return Request(
-            wire,
-            arrival=0,
-            max_model_len=self.parts.max_model_len,
-            block_size=self.parts.config.cache.block_size,
-            queued_at=self._clock(),
-        )
-
     def _add(self, request: Request) -> None:
-        request.arrival, request.queued_at = self._arrivals, self._clock()
-        self._arrivals += 1
-        refusal = self._refusal(request)
+        self._roster.number(request)
+        refusal = self._roster.refusal(request)
         if refusal is not None:
             self._refuse(request, refusal)
             return
-        self._requests[request.request_id] = request
-        self._by_handle[request.wire.client_index, request.wire.handle] = request
+        self._roster.enter(request)
         self._inputs.append(request)
         self._drain_unless_busy()
 
@@ -212,7 +140,7 @@ class EngineCore:
         """End a request that was not queued."""
         self._table.end(request, FinishReason.ERROR, why)
         self._outputs.add_ended(request)
-        self._announce_finish(request)
+        self._announce.request_finished(request)
 
     def abort_requests(
         self,
@@ -226,7 +154,7 @@ class EngineCore:
         if not self._plane.alive:
             return
         for handle in handles:
-            request = self._by_handle.get((client_index, handle))
+            request = self._roster.find(client_index, handle)
             if request is not None:
                 self._inputs.append(_GivenUp(request, reason))
         self._drain_unless_busy()
@@ -258,7 +186,7 @@ class EngineCore:
             self._table.enter(request)
             self._scheduler.add_request(request)
         else:
-            self._forget(request)
+            self._roster.leave(request)
             self._refuse(request, refusal)
 
     @property
@@ -270,7 +198,7 @@ class EngineCore:
             bool(self._inputs)
             or self._outputs.has_news
             or self._plane.changed
-            or (self._plane.schedulable and bool(self._requests))
+            or (self._plane.schedulable and len(self._roster) > 0)
         )
 
     def next_deadline(self) -> float | None:
@@ -285,7 +213,7 @@ class EngineCore:
     @property
     def num_requests(self) -> int:
         """Requests that have not ended."""
-        return len(self._requests)
+        return len(self._roster)
 
     @property
     def step_count(self) -> int:
@@ -345,7 +273,16 @@ class EngineCore:
                 scheduled, result, self._table, self._kv_cache, self._outputs, self._end
             )
             self._update_phase(scheduled, applied)
-            self._observe(scheduled, len(result.token_ids), begin, decided, ran)
+            end = self._clock()
+            self.parts.view.count_step(end - begin)
+            if self._announce.wants_steps:
+                self._announce.step_finished(
+                    scheduled,
+                    num_sampled=len(result.token_ids),
+                    num_running=self._scheduler.num_running,
+                    num_waiting=self._scheduler.num_waiting,
+                    times=(begin, decided, ran, end),
+                )
 
     def _decide(self) -> SchedulerOutput:
         """`schedule` inside of wrappers: checked before these see it, so that what is wrong
@@ -368,7 +305,7 @@ class EngineCore:
         for request in table.take_started():
             if request.scheduled_at is None:
                 request.scheduled_at = self._clock()
-                self._announce_admission(request)
+                self._announce.request_admitted(request)
         if scheduled.num_rows:
             self._step += 1
             scheduled.step = self._step
@@ -385,14 +322,10 @@ class EngineCore:
         self._scheduler.on_request_finished(request, reason)
         self._table.end(request, reason, error)
         self._table.leave(request)
-        self._forget(request)
+        self._roster.leave(request)
         if not has_row:
             self._outputs.add_ended(request)
-        self._announce_finish(request)
-
-    def _forget(self, request: Request) -> None:
-        del self._requests[request.request_id]
-        del self._by_handle[request.wire.client_index, request.wire.handle]
+        self._announce.request_finished(request)
 
     def _publish(self) -> dict[int, EngineCoreOutputs]:
         """The outputs of each front end; statistics go to the first. After a change of the
@@ -440,7 +373,7 @@ class EngineCore:
             sleep_level=plane.sleep_level,
             asleep=plane.asleep,
             num_running=running,
-            num_waiting=len(self._requests) - running,
+            num_waiting=len(self._roster) - running,
             step=self._step,
             weights_version=plane.weights_version,
         )
@@ -473,10 +406,8 @@ class EngineCore:
         self._plane.enter(EngineState.STOPPED)
         self._fail_commands(EngineDeadError(f"the engine core was stopped: {reason}"))
         try:
-            if orderly and self._calls.has_observers("on_engine_stopping"):
-                self._calls.on_engine_stopping(
-                    EngineStopping(engine_index=self.parts.engine_index, reason=reason)
-                )
+            if orderly:
+                self._announce.engine_stopping(reason)
         finally:
             self.parts.executor.shutdown()
 
@@ -494,7 +425,7 @@ class EngineCore:
 
     def has_started(self) -> bool:
         started = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
-        return any(request.status in started for request in self._requests.values())
+        return any(request.status in started for request in self._roster.requests())
 
     def abort_all(self) -> None:
         with self._guards["schedule"]:
@@ -513,8 +444,8 @@ class EngineCore:
     def forget_cache(self) -> bool:
         with self._guards["schedule"]:
             done = self._kv_cache.reset_prefix_cache()
-        if done and self._calls.has_observers("on_cache_reset"):
-            self._calls.on_cache_reset(CacheReset(engine_index=self.parts.engine_index))
+        if done:
+            self._announce.cache_reset()
         return done
 
     def clear_cache(self) -> None:
@@ -544,39 +475,11 @@ class EngineCore:
     def _inside(self) -> list[Request]:
         """Requests that have been taken: those behind a command have not arrived for it."""
         if not self._inputs:
-            return list(self._requests.values())
+            return list(self._roster.requests())
         outside = {id(item) for item in self._inputs if isinstance(item, Request)}
-        return [request for request in self._requests.values() if id(request) not in outside]
+        return [request for request in self._roster.requests() if id(request) not in outside]
 
     # Behind the step
-
-    def _refusal(self, request: Request) -> str | None:
-        """Why a request can not be served whatever happens; front ends check the same, and
-        more, before they send one."""
-        limit, cache = self.parts.max_model_len, self.parts.cache_tokens
-        vocab_size = self.parts.model.info.vocab_size
-        ids = request.prompt_token_ids
-        if not ids or min(ids) < 0 or max(ids) >= vocab_size:
-            return f"the prompt must have token ids in [0, {vocab_size}), and at least one"
-        if request.num_prompt_tokens >= limit:
-            return (
-                f"the prompt has {request.num_prompt_tokens} tokens; the limit of prompt and "
-                f"output is {limit}"
-            )
-        if request.max_total_tokens <= request.num_prompt_tokens:
-            return f"max_tokens is {request.sampling_params.max_tokens}; it must be at least 1"
-        if request.max_total_tokens > cache:
-            return (
-                f"the request can come to {request.max_total_tokens} tokens (prompt "
-                f"{request.num_prompt_tokens}), but the KV cache holds {cache}; lower max_tokens "
-                "or raise cache.kv_bytes"
-            )
-        pooling = request.wire.pooling
-        if pooling is None:
-            return None
-        return pooling_refusal(
-            pooling, self.parts.model.info.hidden_size, self.parts.worker_capabilities
-        )
 
     def _stop_because(self, phase: str, error: BaseException) -> None:
         """What a guard does with an exception: the engine stops, attributed to the plugin it
@@ -588,65 +491,10 @@ class EngineCore:
         if failure is not error and isinstance(error, Exception):
             raise failure from error
 
-    def _observe(
-        self,
-        scheduled: SchedulerOutput,
-        num_sampled: int,
-        begin: float,
-        decided: float,
-        ran: float,
-    ) -> None:
-        end = self._clock()
-        self.parts.view.count_step(end - begin)
-        if self._calls.has_observers("on_step_finished"):
-            self._calls.on_step_finished(
-                StepFinished(
-                    step=scheduled.step,
-                    num_scheduled_tokens=scheduled.total_num_scheduled_tokens,
-                    num_rows=scheduled.num_rows,
-                    num_sampled_tokens=num_sampled,
-                    num_running=self._scheduler.num_running,
-                    num_waiting=self._scheduler.num_waiting,
-                    preempted_request_ids=tuple(scheduled.preempted_request_ids),
-                    schedule_s=decided - begin,
-                    execute_s=ran - decided,
-                    update_s=end - ran,
-                )
-            )
-
-    def _announce_admission(self, request: Request) -> None:
-        if self._calls.has_observers("on_request_admitted"):
-            self._calls.on_request_admitted(
-                RequestAdmitted(
-                    request_id=request.request_id,
-                    num_prompt_tokens=request.num_prompt_tokens,
-                    num_cached_tokens=request.num_cached_tokens,
-                    queue_time=(request.scheduled_at or 0.0) - request.queued_at,
-                    tenant=request.tenant,
-                )
-            )
-
-    def _announce_finish(self, request: Request) -> None:
-        if request.finish_reason is None:
-            raise InternalError(f"request {request.request_id!r} has not ended")
-        if self._calls.has_observers("on_request_finished"):
-            self._calls.on_request_finished(
-                RequestFinished(
-                    request_id=request.request_id,
-                    finish_reason=request.finish_reason,
-                    num_prompt_tokens=request.num_prompt_tokens,
-                    num_output_tokens=request.num_output_tokens,
-                    num_preemptions=request.num_preemptions,
-                    error=request.error,
-                    tenant=request.tenant,
-                    labels=request.wire.labels,
-                )
-            )
-
     def _check(self) -> None:
         """Integrity: slots and blocks in use when idle; all accounts when debugging, and when
         idle after enough steps to carry the cost, which grows with the cache."""
-        idle = not self._requests
+        idle = not len(self._roster)
         if idle:
             check_idle(self._kv_cache, self._table)
         due = (self._step - self._checked_at) * _BLOCKS_CHECKED_A_STEP
@@ -676,16 +524,8 @@ class EngineCore:
         self.failure = error
         self._plane.enter(EngineState.DEAD)
         self._fail_commands(EngineDeadError(f"the engine core stopped: {error}"))
-        plugin = getattr(error, "plugin", None)
         logger.error("the engine core stops: %s", error)
-        if self._calls.has_observers("on_engine_failed"):
-            self._calls.on_engine_failed(
-                EngineFailed(
-                    engine_index=self.parts.engine_index,
-                    error=f"{type(error).__name__}: {error}",
-                    plugin=plugin,
-                )
-            )
+        self._announce.engine_failed(error)
 
     def _fail_commands(self, error: EngineDeadError) -> None:
         """Nobody will complete the commands that wait."""

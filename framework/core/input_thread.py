@@ -6,6 +6,7 @@ step. What is wrong with one request answers that request only.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -43,6 +44,7 @@ __all__ = [
     "Input",
     "InputThread",
     "StopRequested",
+    "ThreadFailed",
     "Wave",
 ]
 
@@ -90,7 +92,14 @@ class StopRequested(msgspec.Struct, frozen=True):
     drain_s: float
 
 
-Input: TypeAlias = Add | Abort | Call | Wave | ExecutorFailed | StopRequested
+class ThreadFailed(msgspec.Struct, frozen=True):
+    """One of the threads beside the loop has ended: without it the engine core is deaf, or
+    mute."""
+
+    error: Exception
+
+
+Input: TypeAlias = Add | Abort | Call | Wave | ExecutorFailed | StopRequested | ThreadFailed
 """What wakes the loop."""
 
 
@@ -112,17 +121,20 @@ class InputThread:
         prepare: Callable[[EngineCoreRequest], Request],
         refuse: Callable[[int, int, str], None],
         answer: Callable[[int, UtilityResult], None],
+        failed: Callable[[Exception], None],
         tensors: TensorStore,
     ) -> None:
         """`sockets`: DEALER, by client index, connected. `prepare`: makes the engine's own form
         of a request; thread-safe. `refuse`: (client index, handle, why) ends a request that
-        can not be prepared. `answer`: the result of a command that can not be called."""
+        can not be prepared. `answer`: the result of a command that can not be called.
+        `failed`: told what has ended the thread."""
         self._context = context
         self._sockets = sockets
         self._inputs = inputs
         self._prepare = prepare
         self._refuse = refuse
         self._answer = answer
+        self._failed = failed
         self._decoder = MessageDecoder(FRONTEND_TO_CORE, tensors)
         self._heads = Decoder(list[_Head], tensors, head=True)
         self._arguments = {
@@ -139,7 +151,8 @@ class InputThread:
 
     def close(self) -> None:
         """End the thread, which closes its sockets. Main thread."""
-        self._closer.send(_CLOSE)
+        with contextlib.suppress(zmq.Again):  # it has ended
+            self._closer.send(_CLOSE, zmq.NOBLOCK)
         self._thread.join()
         self._closer.close(linger=0)
 
@@ -159,6 +172,8 @@ class InputThread:
                     return
                 for sock in ready:
                     self._take(clients[sock], sock)
+        except Exception as error:
+            self._failed(error)
         finally:
             closed.close(linger=0)
             for sock in self._sockets:

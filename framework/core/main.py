@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import msgspec
 import zmq
@@ -15,14 +16,20 @@ import zmq
 from framework.core.core_process import EngineCoreProcess, refusal
 from framework.core.engine import EngineCore
 from framework.core.info import EngineInfo, engine_info
-from framework.core.input_thread import ExecutorFailed, Input, InputThread, StopRequested
+from framework.core.input_thread import (
+    ExecutorFailed,
+    Input,
+    InputThread,
+    StopRequested,
+    ThreadFailed,
+)
 from framework.core.output_thread import LoopProgress, OutputThread
 from framework.core.setup import build_engine_core
-from framework.plugins.failure import describe
 from framework.plugins.manager import PluginManager
 from framework.plugins.report import call_stats
 from framework.process.child import Parent, run_child
 from framework.process.exit_codes import ExitCode
+from framework.process.remote_error import error_to_send
 from framework.transport.codec import Encoder
 from framework.transport.curve import CurveKeys
 from framework.transport.messages import EngineDead, encode_hello
@@ -34,6 +41,8 @@ from hookspecs.contracts.model import ResolvedModel
 __all__ = ["CoreStart", "FrontEndAddress", "engine_identity", "main"]
 
 logger = logging.getLogger("framework.core")
+_LINGER_S: Final = 0.5
+"""For the last messages. A front end that lives takes them at once, one that is gone never."""
 
 
 class FrontEndAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +52,9 @@ class FrontEndAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Its ROUTER, from which engine cores get requests."""
     outputs: str
     """Its PULL, where they send outputs."""
+    listens: bool = True
+    """Whether it reads all the time. One that does not gets no heartbeats while nothing happens:
+    they would pile up."""
 
 
 class CoreStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,21 +79,21 @@ def main() -> int:
 
 
 def _run(parent: Parent) -> ExitCode:
+    start = msgspec.msgpack.decode(parent.start.payload, type=CoreStart)
+    plugins = PluginManager.from_boot(parent.boot)
+    core, worker, kv_config = build_engine_core(
+        plugins,
+        start.model,
+        report=parent.report,
+        progress=parent.progress,
+        engine_index=start.engine_index,
+    )
     try:
-        start = msgspec.msgpack.decode(parent.start.payload, type=CoreStart)
-        plugins = PluginManager.from_boot(parent.boot)
-        core, worker, kv_config = build_engine_core(
-            plugins,
-            start.model,
-            report=parent.report,
-            progress=parent.progress,
-            engine_index=start.engine_index,
-        )
-    except Exception as error:
-        parent.failed(error)
-        return ExitCode.START_FAILED
-    info = engine_info(core, worker, kv_config, plugins)
-    return _serve(parent, start, plugins, core, info)
+        info = engine_info(core, worker, kv_config, plugins)
+        return _serve(parent, start, plugins, core, info)
+    except BaseException:
+        core.shutdown("start failed")
+        raise
 
 
 def _serve(
@@ -89,7 +101,12 @@ def _serve(
 ) -> ExitCode:
     config = plugins.config
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    sockets = Sockets(context, max_message_bytes=config.engine.max_message_bytes, keys=start.curve)
+    sockets = Sockets(
+        context,
+        max_message_bytes=config.engine.max_message_bytes,
+        keys=start.curve,
+        linger_s=_LINGER_S,
+    )
     identity = engine_identity(start.engine_index)
     dealers = [
         sockets.connect(zmq.DEALER, address.inputs, identity=identity)
@@ -102,10 +119,12 @@ def _serve(
     progress = LoopProgress(core)
     output = OutputThread(
         pushers,
+        listening=[index for index, each in enumerate(start.front_ends) if each.listens],
         progress=progress,
         plugin_calls=lambda: call_stats(plugins.report(), parent.start.name),
         interval_s=config.engine.heartbeat_timeout_s / 5,
         encoder=Encoder(tensors, max_bytes=config.engine.max_message_bytes),
+        failed=lambda error: inputs.put(ThreadFailed(error)),
     )
     reader = InputThread(
         context,
@@ -116,6 +135,7 @@ def _serve(
             client, refusal(start.engine_index, client, handle, why)
         ),
         answer=output.result,
+        failed=lambda error: inputs.put(ThreadFailed(error)),
         tensors=tensors,
     )
     _hear_stops(parent, inputs, config.serving.drain_timeout_s)
@@ -134,11 +154,14 @@ def _serve(
     except BaseException as error:
         logger.critical("the engine core process ends", exc_info=error)
         code = ExitCode.ENGINE_FAILED
+        # What came after the failure may be what was raised.
+        cause = core.failure or error
+        error_type, text = error_to_send(cause)
         dead = EngineDead(
             engine_index=start.engine_index,
-            error_type=type(error).__name__,
-            error=str(error) or describe(error),
-            plugin=getattr(error, "plugin", None),
+            error_type=error_type,
+            error=text,
+            plugin=getattr(cause, "plugin", None),
         )
     output.dead(dead)
     output.close()

@@ -58,7 +58,7 @@ class _Item(msgspec.Struct, frozen=True):
     kind: MessageKind
     client_index: int | None
     """None: to all."""
-    message: Any
+    message: Any = None
 
 
 class OutputThread:
@@ -68,13 +68,20 @@ class OutputThread:
         self,
         sockets: Sequence[zmq.Socket[bytes]],
         *,
+        listening: Sequence[int],
         progress: LoopProgress,
         plugin_calls: Callable[[], list[PluginCallStats]],
         interval_s: float,
         encoder: Encoder,
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`sockets`: PUSH, by client index, connected. `interval_s`: between heartbeats."""
+        """`sockets`: PUSH, by client index, connected. `listening`: clients that get heartbeats
+        while nothing happens, too. `interval_s`: between heartbeats. `failed`: told what has
+        ended the thread."""
         self._sockets = sockets
+        self._everyone = range(len(sockets))
+        self._listening = listening
+        self._failed = failed
         self._progress = progress
         self._plugin_calls = plugin_calls
         self._interval_s = interval_s
@@ -96,7 +103,7 @@ class OutputThread:
 
     def heartbeat(self) -> None:
         """Tell the state now, and not with the next interval. Any thread."""
-        self._items.put(_Item(MessageKind.HEARTBEAT, None, None))
+        self._items.put(_Item(MessageKind.HEARTBEAT, None))
 
     def dead(self, message: EngineDead) -> None:
         """The last message, to all front ends."""
@@ -108,30 +115,35 @@ class OutputThread:
         self._thread.join(_FLUSH_S)
 
     def _run(self) -> None:
-        next_beat = time.monotonic()
+        next_beat, step = time.monotonic(), -1
         try:
             while True:
                 try:
                     item = self._items.get(timeout=max(0.0, next_beat - time.monotonic()))
                 except queue.Empty:
-                    item = _Item(MessageKind.HEARTBEAT, None, None)
+                    beat = self._progress.heartbeat(self._plugin_calls())
+                    clients = self._everyone if beat.step != step else self._listening
+                    next_beat, step = time.monotonic() + self._interval_s, beat.step
+                    self._send(_Item(MessageKind.HEARTBEAT, None, beat), clients)
+                    continue
                 if item is None:
                     return
                 if item.kind is MessageKind.HEARTBEAT:
-                    next_beat = time.monotonic() + self._interval_s
                     item = _Item(item.kind, None, self._progress.heartbeat(self._plugin_calls()))
-                self._send(item)
+                one = item.client_index
+                self._send(item, self._everyone if one is None else (one,))
+        except Exception as error:
+            self._failed(error)
         finally:
             for sock in self._sockets:
                 sock.close()
 
-    def _send(self, item: _Item) -> None:
+    def _send(self, item: _Item, clients: Sequence[int]) -> None:
         try:
             frames = encode_message(self._encoder, item.kind, item.message)
         except Exception as error:
             frames = self._unsendable(item, error)
-        everyone = range(len(self._sockets))
-        for client in everyone if item.client_index is None else (item.client_index,):
+        for client in clients:
             self._sockets[client].send_multipart(frames, copy=False)
 
     def _unsendable(self, item: _Item, error: Exception) -> list[Buffer]:

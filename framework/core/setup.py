@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import cast
 
 from framework.core.choice import choose_worker
-from framework.core.engine import EngineCore, EngineParts
+from framework.core.engine import EngineCore
 from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
 from framework.core.limits import fit_model_len, fitted_model_len, nominal_model_len
+from framework.core.parts import EngineParts
 from framework.core.policy_stack import PolicyStack
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView

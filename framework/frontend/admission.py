@@ -42,10 +42,18 @@ class Admission:
         self.draining = False
         """The front end is being stopped."""
 
-    def check(self, num_unfinished: int, count: int, states: Sequence[EngineState]) -> None:
+    def check(
+        self,
+        num_unfinished: int,
+        count: int,
+        states: Sequence[EngineState],
+        *,
+        draining: bool = False,
+    ) -> None:
         """EngineUnavailableError, of which QueueFullError, when `count` more engine requests
-        are not taken while `num_unfinished` have not ended."""
-        if self.draining:
+        are not taken while `num_unfinished` have not ended. `draining`: they belong to a user's
+        request that was taken before, so they are also taken while the front end stops."""
+        if self.draining and not draining:
             self._rejected("draining")
             raise EngineUnavailableError("the server is being stopped", retry_after_s=_RETRY_S)
         refusing = next((state for state in states if state in _REFUSING), None)

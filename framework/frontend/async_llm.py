@@ -9,35 +9,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeAlias
-
-import msgspec
+from typing import Any, Final, Self, TypeAlias
 
 from framework.client.asynchronous import AsyncClient
-from framework.core.commands import COMMANDS
 from framework.frontend.admission import Admission
+from framework.frontend.checks import number
 from framework.frontend.collector import Collector
 from framework.frontend.control import AsyncControl
 from framework.frontend.input_processor import InputProcessor
+from framework.frontend.open_requests import OpenRequest, OpenRequests
 from framework.frontend.output_batch import ProcessedOutputs
 from framework.frontend.output_processor import OutputProcessor
+from framework.frontend.pooling import pooling_output
 from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.prompts import Prompt
 from framework.frontend.service_info import PluginView, service_info
 from framework.frontend.stat_loggers import StatLoggerManager
-from framework.frontend.streaming_input import check_session, run_session
+from framework.frontend.streaming_input import PieceReader, check_session, run_session
 from framework.frontend.tracers import TracerManager
+from framework.frontend.validation import validate_metadata
 from hookspecs.contracts.frontend import Exposition, ServiceInfo
-from hookspecs.errors import (
-    EngineDeadError,
-    EngineGenerateError,
-    FrameworkError,
-    InvalidRequestError,
-    RequestFailedError,
-)
+from hookspecs.errors import EngineDeadError, EngineGenerateError, FrameworkError
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.control import EngineHealth
 from hookspecs.types.outputs import EngineCoreOutputs, RequestOutput
@@ -51,12 +47,15 @@ logger = logging.getLogger(__name__)
 
 AsyncPrompt: TypeAlias = Prompt | AsyncIterator[Prompt]
 """A prompt, or an iterator of its pieces (see `framework.frontend.streaming_input`)."""
-_LONG_TEXT = 4096
+_LONG_TEXT: Final = 4096
 """Characters from which a text is tokenised in a thread, so that others are not held up."""
+_ROWS_AT_ONCE: Final = 256
+"""Rows of a bundle that are processed before other tasks get their turn."""
 
 
 class AsyncLLM(AsyncControl):
-    """Requests in, outputs out, any number at once. Use it in the event loop that started it."""
+    """Requests in, outputs out, any number at once. Use it in the event loop that started it:
+    in another, methods that need the engine raise FrameworkError."""
 
     def __init__(
         self,
@@ -80,17 +79,20 @@ class AsyncLLM(AsyncControl):
             num_engines=client.num_engines,
             rejected=stat_loggers.record_rejection,
         )
-        self._collectors: dict[str, Collector] = {}
-        """By the user's request id."""
+        self._requests = OpenRequests()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it was started."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._idle = asyncio.Event()
-        self._failure: BaseException | None = None
+        self._failure: EngineDeadError | None = None
         self._has_failed = asyncio.Event()
 
     async def start(self) -> None:
-        """Begin to receive outputs, in the running event loop."""
+        """Begin to receive outputs, in the running event loop. Does nothing the second time."""
+        if self._loop is not None:
+            self._check_usable()
+            return
+        self._loop = asyncio.get_running_loop()
         self._client.start()
-        self._idle.set()
         self._tasks = [
             asyncio.create_task(self._receive(), name="outputs"),
             asyncio.create_task(self._report(), name="statistics"),
@@ -129,8 +131,6 @@ class AsyncLLM(AsyncControl):
         A prompt may also be an asynchronous iterator of prompts: each is answered before the
         next is asked for, and what was said before stays in its context.
         """
-        if params is None:
-            params = self.default_params()
         options = {
             "priority": priority,
             "tenant": tenant,
@@ -139,13 +139,17 @@ class AsyncLLM(AsyncControl):
             "labels": labels,
             "trace_headers": trace_headers,
         }
-        if isinstance(prompt, AsyncIterator):
-            outputs = self._session(prompt, params, request_id, options)
-        else:
-            outputs = self._generate(prompt, params, request_id, options)
-        async with aclosing(outputs):
-            async for output in outputs:
-                yield output
+        if params is None:
+            params = self.default_params()
+        with self._opened(request_id, options) as request:
+            outputs = (
+                self._session(request, prompt, params, options)
+                if isinstance(prompt, AsyncIterator)
+                else self._generate(request, prompt, params, options)
+            )
+            async with aclosing(outputs):
+                async for output in outputs:
+                    yield output
 
     async def embed(
         self,
@@ -160,35 +164,30 @@ class AsyncLLM(AsyncControl):
         trace_headers: dict[str, str] | None = None,
     ) -> PoolingOutput:
         """See `EngineClient.embed`."""
-        self._admit(1)
-        request = self.input_processor.process_pooling(
-            request_id,
-            await self._tokenized(prompt),
-            params,
-            priority=priority,
-            tenant=tenant,
-            cache_salt=cache_salt,
-            labels=labels,
-            trace_headers=trace_headers,
-        )
-        async with aclosing(self._run(request, OutputKind.FINAL_ONLY)) as outputs:
-            async for output in outputs:
-                if output.embedding is None:
-                    end = output.outputs[0]
-                    raise RequestFailedError(
-                        end.error or f"the request ended by {end.finish_reason}",
-                        request_id=request_id,
-                    )
-                return PoolingOutput(
-                    request_id=request_id,
-                    prompt_token_ids=output.prompt_token_ids,
-                    embedding=output.embedding,
-                )
-        raise AssertionError("a request ends with an output")
+        options = {
+            "priority": priority,
+            "tenant": tenant,
+            "cache_salt": cache_salt,
+            "labels": labels,
+            "trace_headers": trace_headers,
+        }
+        with self._opened(request_id, {**options, "deadline": None}) as request:
+            arrival = time.monotonic()
+            processed = self.input_processor.process_pooling(
+                request_id,
+                await self._tokenized(prompt),
+                params,
+                arrival_time=arrival,
+                **options,  # type: ignore[arg-type]
+            )
+            outputs = self._run(request, processed, OutputKind.FINAL_ONLY)
+            async with aclosing(outputs):
+                return pooling_output(await anext(outputs))
 
     async def abort(self, request_id: str) -> None:
         """See `EngineClient.abort`. Its consumer gets a last output with that reason."""
-        self._end_requests([request_id])
+        self._check_loop()
+        self._abort([request_id])
 
     # Text
 
@@ -207,7 +206,7 @@ class AsyncLLM(AsyncControl):
         """See `EngineClient.chat_prompt`. Templates are programs, so they run in a thread."""
         return await asyncio.to_thread(
             self.input_processor.chat_prompt,
-            [dict(message) for message in messages],
+            [dict(each) if isinstance(each, Mapping) else each for each in messages],
             add_generation_prompt=add_generation_prompt,
             tools=tools,
             template_arguments=template_arguments,
@@ -230,30 +229,14 @@ class AsyncLLM(AsyncControl):
 
     # Control
 
-    async def command(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """See `EngineClient.command`."""
-        known = COMMANDS.get(name)
-        if known is None:
-            raise InvalidRequestError(
-                f"there is no command {name!r}; there are {', '.join(sorted(COMMANDS))}",
-                param="name",
-                value=name,
-            )
-        try:
-            typed = msgspec.convert(dict(arguments), known.arguments)
-        except msgspec.ValidationError as error:
-            raise InvalidRequestError(f"{name}: {error}", param="arguments") from error
-        return msgspec.to_builtins(await self.run_command(typed))
-
     async def run_command(self, arguments: CommandArguments) -> Any:
         """Run a control command; its typed result."""
-        self._raise_failure()
+        self._check_usable()
         return await self._client.command(arguments)
 
     async def check_health(self) -> None:
         """EngineDeadError when an engine core is gone, or the front end itself has failed."""
-        self._raise_failure()
-        self._client.check_alive()
+        self._check_usable()
 
     async def failed(self) -> BaseException:
         """Returns, with the reason, when the engine is dead or was shut down."""
@@ -281,23 +264,25 @@ class AsyncLLM(AsyncControl):
     @property
     def num_requests(self) -> int:
         """Requests that have not ended."""
-        return self._outputs.num_requests
+        return len(self._requests)
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new requests and let the others end; those that have not after `timeout_s`
-        are aborted. Safe to call twice."""
+        are aborted. A prompt that comes in pieces may go on until then. Safe to call twice."""
+        number("timeout_s", timeout_s, 0.0, float("inf"))
+        self._check_loop()
         self._admission.draining = True
-        if self._outputs.num_requests:
-            self._idle.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), timeout_s)
-        self._end_requests(list(self._collectors))
+        await self._requests.wait_idle(timeout_s)
+        self._abort(self._requests.ids)
 
     async def shutdown(self) -> None:
-        """End everything: open requests get EngineDeadError. Safe to call twice."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End everything: open requests get EngineDeadError. Safe to call twice, and after the
+        event loop that it was used in is closed."""
+        if self._loop is None or not self._loop.is_closed():
+            self._check_loop()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
         self._fail_all(EngineDeadError("the engine was shut down"))
         self._stat_loggers.close()
@@ -306,114 +291,156 @@ class AsyncLLM(AsyncControl):
 
     # Behind the requests
 
-    async def _generate(
-        self, prompt: Prompt, params: SamplingParams, request_id: str, options: dict[str, Any]
-    ) -> AsyncGenerator[RequestOutput, None]:
-        self._admit(params.n if isinstance(params, SamplingParams) else 1)
-        request = self.input_processor.process(
-            request_id, await self._tokenized(prompt), params, **options
+    @contextlib.contextmanager
+    def _opened(self, request_id: str, options: dict[str, Any]) -> Iterator[OpenRequest]:
+        """Its id is in use until its last output, or until its consumer leaves."""
+        validate_metadata(request_id, **options)
+        self._admit(1)
+        request = self._requests.open(request_id)
+        try:
+            yield request
+        finally:
+            self._requests.close(request)
+
+    def _admit(self, count: int, *, draining: bool = False) -> None:
+        """`draining`: also while requests are only let end."""
+        self._check_usable()
+        self._admission.check(
+            self._client.num_unfinished, count, self._client.states, draining=draining
         )
-        async with aclosing(self._run(request, request.params.output_kind)) as outputs:
+
+    async def _generate(
+        self,
+        request: OpenRequest,
+        prompt: Prompt,
+        params: SamplingParams,
+        options: dict[str, Any],
+    ) -> AsyncGenerator[RequestOutput, None]:
+        arrival = time.monotonic()
+        processed = self.input_processor.process(
+            request.request_id,
+            await self._tokenized(prompt),
+            params,
+            arrival_time=arrival,
+            **options,
+        )
+        outputs = self._run(request, processed, processed.params.output_kind)
+        async with aclosing(outputs):
             async for output in outputs:
                 yield output
 
-    def _session(
+    async def _session(
         self,
+        request: OpenRequest,
         pieces: AsyncIterator[Prompt],
         params: SamplingParams,
-        request_id: str,
         options: dict[str, Any],
     ) -> AsyncGenerator[RequestOutput, None]:
         check_session(params)
+        later = {**options, "deadline": None}  # the latest time to start
 
         async def tokenize(piece: Prompt, first: bool) -> list[int]:
             return await asyncio.to_thread(self.input_processor.piece_ids, piece, first=first)
 
-        return run_session(
-            pieces,
-            request_id=request_id,
+        request.pieces = PieceReader(pieces)
+        outputs = run_session(
+            request.pieces,
+            request_id=request.request_id,
             tokenize=tokenize,
-            generate=lambda ids, own_id: self._generate(ids, params, own_id, options),
+            generate=lambda ids, first: self._generate(
+                request, ids, params, options if first else later
+            ),
         )
-
-    def _admit(self, count: int) -> None:
-        self._raise_failure()
-        self._client.check_alive()
-        self._admission.check(self._client.num_unfinished, count, self._client.states)
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    if output.finished:
+                        self._requests.close(request)
+                    yield output
+        finally:
+            await request.pieces.close()
 
     async def _tokenized(self, prompt: Prompt) -> Prompt:
         """A long text as text and token ids, so that only short work is left."""
-        if not isinstance(prompt, str) or len(prompt) < _LONG_TEXT:
+        form = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
+        text = form.get("prompt")
+        tokenized = "prompt_token_ids" in form or "prompt_embeds" in form
+        if tokenized or not isinstance(text, str) or len(text) < _LONG_TEXT:
             return prompt
-        ids = await asyncio.to_thread(self.input_processor.tokenize, prompt)
-        return {"prompt": prompt, "prompt_token_ids": ids}
+        ids = await asyncio.to_thread(self.input_processor.tokenize, text)
+        return {**form, "prompt_token_ids": ids}
 
     async def _run(
-        self, request: ProcessedRequest, kind: OutputKind
+        self, request: OpenRequest, processed: ProcessedRequest, kind: OutputKind
     ) -> AsyncGenerator[RequestOutput, None]:
         collector = Collector(delta=kind is OutputKind.DELTA)
         finished = False
-        self._submit(request, collector)
         try:
+            self._submit(request, processed, collector)
             while not finished:
                 output = await collector.get()
                 finished = output.finished
                 yield output
-        except (FrameworkError, GeneratorExit, asyncio.CancelledError):
+        except FrameworkError:
             raise
         except Exception as error:
             raise EngineGenerateError(f"request {request.request_id!r} failed: {error}") from error
         finally:
-            if not finished and self._collectors.get(request.request_id) is collector:
+            if not finished and request in self._requests:
                 self._end_requests([request.request_id])
 
-    def _submit(self, request: ProcessedRequest, collector: Collector) -> None:
+    def _submit(
+        self, request: OpenRequest, processed: ProcessedRequest, collector: Collector
+    ) -> None:
         """All of a request's n outputs, or none."""
-        self._outputs.add(request)
-        self._collectors[request.request_id] = collector
-        try:
-            self._client.add_requests(request.requests)
-        except BaseException:
+        # Again, for how many they really are, and since time has passed.
+        self._admit(len(processed.requests), draining=request.pieces is not None)
+        self._outputs.add(processed)
+        request.collector = collector
+        self._client.add_requests(processed.requests)
+        if request.aborted:
             self._end_requests([request.request_id])
-            raise
+
+    def _abort(self, request_ids: Sequence[str]) -> None:
+        self._requests.abort(request_ids)
+        self._end_requests(request_ids)
 
     def _end_requests(self, request_ids: Sequence[str]) -> None:
+        """End what was handed over."""
         processed = self._outputs.abort(request_ids)
         self._deliver(processed)
-        self._stat_loggers.record(None, processed.iteration)
+        if processed.iteration.finished:
+            self._stat_loggers.record(None, processed.iteration)
 
     async def _receive(self) -> None:
-        """Process bundles as they come; between two of them other tasks get their turn."""
+        """Process bundles as they come."""
         try:
             while True:
-                outputs = await self._client.get_outputs()
-                self._process(outputs)
-                await asyncio.sleep(0)
+                await self._process(await self._client.get_outputs())
         except EngineDeadError as error:
             self._fail_all(error)
         except Exception as error:
             logger.exception("the front end can not process outputs any more")
             self._fail_all(EngineDeadError(f"the front end failed: {error}"))
 
-    def _process(self, outputs: EngineCoreOutputs) -> None:
-        processed = self._outputs.process(outputs)
-        self._deliver(processed)
-        self._stat_loggers.record(
-            outputs.scheduler_stats, processed.iteration, outputs.engine_index
-        )
+    async def _process(self, outputs: EngineCoreOutputs) -> None:
+        """One bundle, in parts, after each of which other tasks get their turn; its statistics
+        are one record."""
+        iteration = None
+        try:
+            for part in self._outputs.process_parts(outputs, _ROWS_AT_ONCE):
+                if iteration is not None:
+                    await asyncio.sleep(0)
+                iteration = part.iteration
+                self._deliver(part)
+        finally:
+            self._stat_loggers.record(outputs.scheduler_stats, iteration, outputs.engine_index)
+        await asyncio.sleep(0)
 
     def _deliver(self, processed: ProcessedOutputs) -> None:
-        for output in processed.request_outputs:
-            collector = self._collectors.get(output.request_id)
-            if collector is None:
-                continue
-            if output.finished:
-                del self._collectors[output.request_id]
-            collector.put(output)
+        self._requests.deliver(processed.request_outputs)
         self._tracers.on_requests_finished(processed.traces)
         self._tell_ends(processed.ended_here)
-        if not self._outputs.num_requests:
-            self._idle.set()
 
     def _tell_ends(self, ended_here: Mapping[FinishReason, Sequence[int]]) -> None:
         """An engine core that is dead need not be told."""
@@ -421,24 +448,34 @@ class AsyncLLM(AsyncControl):
             for reason, handles in ended_here.items():
                 self._client.abort_requests(handles, reason)
 
-    def _fail_all(self, error: BaseException) -> None:
+    def _fail_all(self, error: EngineDeadError) -> None:
         """Nothing more will come: every consumer gets the error, and so do new requests."""
         self._failure = self._failure or error
         self._has_failed.set()
-        collectors, self._collectors = self._collectors, {}
-        processed = self._outputs.abort(list(collectors))
+        processed = self._outputs.abort(self._requests.ids)
+        self._requests.fail_all(error)
         self._stat_loggers.record(None, processed.iteration)
         self._tracers.on_requests_finished(processed.traces)
-        for collector in collectors.values():
-            collector.fail(error)
-        self._idle.set()
 
-    def _raise_failure(self) -> None:
+    def _check_usable(self) -> None:
+        """EngineDeadError, or FrameworkError in a wrong event loop."""
         if self._failure is not None:
             raise EngineDeadError(str(self._failure)) from self._failure
+        self._check_loop()
+        self._client.check_alive()
+
+    def _check_loop(self) -> None:
+        if self._loop is None:
+            raise FrameworkError("the engine was not started; await its start() first")
+        if self._loop is not asyncio.get_running_loop():
+            raise FrameworkError(
+                "the engine is used in another event loop than the one that started it; start "
+                "one engine for each event loop, or hand the work over with "
+                "asyncio.run_coroutine_threadsafe"
+            )
 
     async def _report(self) -> None:
         """Statistics are due also while nothing comes."""
         while True:
-            await asyncio.sleep(self.input_processor.config.stats.interval_s)
+            await asyncio.sleep(self._stat_loggers.due_in_s)
             self._stat_loggers.report_if_due()

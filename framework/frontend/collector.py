@@ -10,68 +10,87 @@ import asyncio
 
 import msgspec
 
+from hookspecs.errors import EngineDeadError
 from hookspecs.types.outputs import CompletionOutput, RequestOutput
 
-__all__ = ["Collector", "merge_deltas"]
+__all__ = ["Collector"]
 
 
 class Collector:
     """Between the task that handles all outputs and the consumer of one request."""
 
-    __slots__ = ("_delta", "_error", "_news", "_output")
+    __slots__ = ("_delta", "_failure", "_merged", "_news", "_output")
 
     def __init__(self, *, delta: bool) -> None:
         """`delta`: outputs add to each other; otherwise the newest holds everything."""
         self._delta = delta
         self._output: RequestOutput | None = None
-        self._error: BaseException | None = None
+        self._merged = False
+        """The output is this object's own, to which the next can be added in place."""
+        self._failure: EngineDeadError | None = None
         self._news = asyncio.Event()
 
     def put(self, output: RequestOutput) -> None:
         """A new output; never waits."""
-        waiting = self._output
-        self._output = (
-            output if waiting is None or not self._delta else merge_deltas(waiting, output)
-        )
+        if self._output is None or not self._delta:
+            self._output, self._merged = output, False
+        else:
+            if not self._merged:
+                self._output, self._merged = _own(self._output), True
+            _add(self._output, output)
         self._news.set()
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: EngineDeadError) -> None:
         """Nothing more will come; what was put before is still given."""
-        self._error = error
+        self._failure = error
         self._news.set()
 
     async def get(self) -> RequestOutput:
-        """The next output; raises what `fail` was given."""
+        """The next output; EngineDeadError after `fail`."""
         while self._output is None:
-            if self._error is not None:
-                raise self._error
+            if self._failure is not None:
+                # One of its own for each consumer: they all add to their error's traceback.
+                raise EngineDeadError(str(self._failure)) from self._failure
             self._news.clear()
             await self._news.wait()
         output, self._output = self._output, None
         return output
 
 
-def merge_deltas(first: RequestOutput, second: RequestOutput) -> RequestOutput:
-    """One output that brings what both brought, in order."""
-    parts = {part.index: part for part in first.outputs}
-    for part in second.outputs:
+def _own(output: RequestOutput) -> RequestOutput:
+    """A copy whose parts nobody else has: plugins may keep what they have seen."""
+    return msgspec.structs.replace(output, outputs=[_own_part(part) for part in output.outputs])
+
+
+def _own_part(part: CompletionOutput) -> CompletionOutput:
+    return msgspec.structs.replace(
+        part,
+        token_ids=list(part.token_ids),
+        logprobs=None if part.logprobs is None else list(part.logprobs),
+    )
+
+
+def _add(total: RequestOutput, output: RequestOutput) -> None:
+    """Add what a later output brings. The cost is that of the new part, not of the total, but
+    for its text."""
+    parts = {part.index: part for part in total.outputs}
+    for part in output.outputs:
         before = parts.get(part.index)
-        parts[part.index] = part if before is None else _joined(before, part)
-    prompt_logprobs = first.prompt_logprobs
-    return msgspec.structs.replace(
-        second,
-        outputs=[parts[index] for index in sorted(parts)],
-        prompt_logprobs=second.prompt_logprobs if prompt_logprobs is None else prompt_logprobs,
-    )
-
-
-def _joined(first: CompletionOutput, second: CompletionOutput) -> CompletionOutput:
-    logprobs = second.logprobs
-    if first.logprobs is not None:
-        logprobs = first.logprobs + (second.logprobs or [])
-    return msgspec.structs.replace(
-        second,
-        text=first.text + second.text,
-        token_ids=first.token_ids + second.token_ids,
-        logprobs=logprobs,
-    )
+        if before is None:
+            parts[part.index] = _own_part(part)
+            continue
+        before.text += part.text
+        before.token_ids += part.token_ids
+        if before.logprobs is not None:
+            before.logprobs += part.logprobs or ()
+        before.cumulative_logprob = part.cumulative_logprob
+        before.finish_reason = part.finish_reason
+        before.stop_reason = part.stop_reason
+        before.error = part.error
+    total.outputs = [parts[index] for index in sorted(parts)]
+    total.finished = output.finished
+    total.num_cached_tokens = output.num_cached_tokens
+    total.metrics = output.metrics
+    total.embedding = output.embedding
+    if output.prompt_logprobs is not None:
+        total.prompt_logprobs = output.prompt_logprobs

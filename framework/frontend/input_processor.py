@@ -180,6 +180,7 @@ class InputProcessor:
         cache_salt: str = "",
         labels: dict[str, str] | None = None,
         trace_headers: dict[str, str] | None = None,
+        arrival_time: float | None = None,
     ) -> ProcessedRequest:
         """As `process`, for a request that pools its prompt to one vector: the RequestOutput
         with which it ends has an `embedding`. UnsupportedFeatureError if the worker gives
@@ -196,7 +197,7 @@ class InputProcessor:
             cache_salt=cache_salt,
             labels=labels,
             trace_headers=trace_headers,
-            arrival_time=None,
+            arrival_time=arrival_time,
         )
 
     def _process(

@@ -26,7 +26,7 @@ NO_OUTPUTS: Final = EngineCoreOutputs(
 
 
 class ProcessedOutputs(msgspec.Struct, kw_only=True):
-    """What one bundle of outputs, or one abort, came to."""
+    """What one bundle of outputs, a part of one, or one abort, came to."""
 
     request_outputs: list[RequestOutput]
     """At most one a request."""
@@ -44,15 +44,19 @@ class OutputBatch:
     def __init__(self, outputs: EngineCoreOutputs, now: float) -> None:
         self.outputs = outputs
         self.iteration = IterationStats(timestamp=now)
-        self.changed: dict[str, tuple[RequestGroup, dict[int, OutputState]]] = {}
-        """By the user's id: the request, and those of its outputs that have news, by index."""
-        self.ended_here: dict[FinishReason, list[int]] = {}
-        self.traces: list[FinishedRequest] = []
+        self.begin_part()
         self._reader = None if outputs.logprobs is None else LogprobReader(outputs.logprobs)
         self._positions: dict[int, list[int]] = {}
         if outputs.logprob_rows is not None:
             for position, row in enumerate(outputs.logprob_rows.tolist()):
                 self._positions.setdefault(row, []).append(position)
+
+    def begin_part(self) -> None:
+        """What was gathered so far has been taken, but for `iteration`."""
+        self.changed: dict[str, tuple[RequestGroup, dict[int, OutputState]]] = {}
+        """By the user's id: the request, and those of its outputs that have news, by index."""
+        self.ended_here: dict[FinishReason, list[int]] = {}
+        self.traces: list[FinishedRequest] = []
 
     def positions(self, row: int) -> list[Position]:
         """The logprobs of a row's tokens."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from framework.frontend.logprobs import decode_prompt
 from framework.frontend.output_batch import NO_OUTPUTS, OutputBatch, ProcessedOutputs
@@ -22,7 +22,7 @@ from hookspecs.events import OutputReady
 from hookspecs.types.outputs import NOT_FINISHED, EngineCoreOutputs, RequestOutput
 from hookspecs.types.request import FinishReason
 
-__all__ = ["OutputProcessor"]
+__all__ = ["OutputProcessor", "id_in_use"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +62,7 @@ class OutputProcessor:
     def add(self, request: ProcessedRequest) -> None:
         """Expect outputs of a request. InvalidRequestError if its id is in use."""
         if request.request_id in self._groups:
-            raise InvalidRequestError(
-                f"request_id {request.request_id!r} is in use by a request that has not ended; "
-                "give another, or abort that one first",
-                param="request_id",
-                value=request.request_id,
-            )
+            raise id_in_use(request.request_id)
         group = RequestGroup(request, self._tokenizer)
         self._groups[request.request_id] = group
         for state in group.outputs:
@@ -75,11 +70,22 @@ class OutputProcessor:
 
     def process(self, outputs: EngineCoreOutputs) -> ProcessedOutputs:
         """Apply one bundle. Rows of requests that ended here before are ignored."""
+        (processed,) = self.process_parts(outputs, max(1, len(outputs.handles)))
+        return processed
+
+    def process_parts(
+        self, outputs: EngineCoreOutputs, max_rows: int
+    ) -> Iterator[ProcessedOutputs]:
+        """`process`, at most `max_rows` rows at a time; between two parts the caller may do other
+        things, also abort requests. All parts have the same `iteration`, which is complete with
+        the last. A request of several outputs may have news in several parts."""
         batch = OutputBatch(outputs, self._clock())
         tokens, at = outputs.token_ids.tolist(), 0
         columns = (outputs.handles, outputs.num_tokens, outputs.finish_codes)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for row, (handle, count, code) in enumerate(rows):
+            if row and row % max_rows == 0:
+                yield self._result(batch)
             state = self._states.get(handle)
             token_ids = tokens[at : at + count]
             at += count
@@ -91,7 +97,7 @@ class OutputProcessor:
                 self._fail(state.group, error, batch)
         if outputs.finished_handles is not None:
             self._end_silent(outputs.finished_handles.tolist(), batch)
-        return self._result(batch)
+        yield self._result(batch)
 
     def abort(self, request_ids: Iterable[str]) -> ProcessedOutputs:
         """End requests by the user's id, all n outputs of each; unknown ids are ignored.
@@ -217,18 +223,21 @@ class OutputProcessor:
                 batch.mark(state)
 
     def _result(self, batch: OutputBatch) -> ProcessedOutputs:
+        """What has been gathered, but for the record, which goes on."""
         request_outputs = []
         for group, changed in batch.changed.values():
             output = self._output(group, list(changed.values()), batch)
             if output is not None:
                 request_outputs.append(output)
             self._forget_ended(group, batch)
-        return ProcessedOutputs(
+        processed = ProcessedOutputs(
             request_outputs=request_outputs,
             ended_here=batch.ended_here,
             iteration=batch.iteration,
             traces=batch.traces,
         )
+        batch.begin_part()
+        return processed
 
     def _output(
         self, group: RequestGroup, changed: list[OutputState], batch: OutputBatch
@@ -259,6 +268,16 @@ class OutputProcessor:
                 del self._states[handle]
         if group.finished:
             del self._groups[group.processed.request_id]
+
+
+def id_in_use(request_id: str) -> InvalidRequestError:
+    """The error for a second request of one id."""
+    return InvalidRequestError(
+        f"request_id {request_id!r} is in use by a request that has not ended; "
+        "give another, or abort that one first",
+        param="request_id",
+        value=request_id,
+    )
 
 
 def shown(error: Exception) -> str:

@@ -49,6 +49,11 @@ class StatLoggerManager(Sinks[StatLogger]):
         """The metrics of every logger that has a text form for collectors."""
         return [text for text in self._each(lambda each: each.exposition()) if text is not None]
 
+    @property
+    def due_in_s(self) -> float:
+        """Seconds until the next report is due."""
+        return max(0.0, self._reported_at + self._interval_s - self._clock())
+
     def report_if_due(self) -> None:
         """`report` of every logger if the interval has passed. Call it also when idle."""
         now = self._clock()

@@ -73,6 +73,8 @@ class AsyncLaunch:
         self._manager = manager
         self._shown = StartUp(report, progress)
         self._engine: AsyncEngine | None = None
+        self._host: EngineHost | None = None
+        self._given_up = False
 
     async def start(self) -> AsyncEngine:
         """Start the engine and wait until it is ready; the caller shuts it down. What takes time
@@ -81,11 +83,19 @@ class AsyncLaunch:
         try:
             engine = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            with contextlib.suppress(Exception):
-                await (await starting).shutdown()
+            await self._give_up(starting)
             raise
         await engine.start()
         return engine
+
+    async def _give_up(self, starting: asyncio.Task[AsyncEngine]) -> None:
+        """End what runs in the thread, and wait for it."""
+        self._given_up = True
+        if self._host is not None:
+            await asyncio.to_thread(self._host.give_up)
+        with contextlib.suppress(Exception):
+            engine = await asyncio.shield(starting)
+            await engine.shutdown()
 
     async def __aenter__(self) -> AsyncEngine:
         self._engine = await self.start()
@@ -107,8 +117,10 @@ class AsyncLaunch:
         with contextlib.ExitStack() as undo:
             host = EngineHost(manager, model, num_engines=config.parallel.data_parallel_size)
             undo.callback(host.close)
+            self._host = host
+            if self._given_up:
+                host.give_up()
             links = host.link()
-            undo.callback(links.close)
             died: list[Callable[[int, str], None]] = [links.mark_dead]
             host.start([links.address], lambda index, reason: died[-1](index, reason))
             parts = early_parts(manager, model, undo, elsewhere=links.plugin_calls)

@@ -33,21 +33,29 @@ class StopSign:
     def __init__(self) -> None:
         self._told = asyncio.Event()
         self._now = asyncio.Event()
+        self._signals = 0
         self.drain_s = 0.0
 
     def stop(self, drain_s: float) -> None:
-        """Stop after `drain_s` seconds at the latest; the second time at once."""
-        if self._told.is_set():
+        """Stop after `drain_s` seconds at the latest. Told again, only an end at once counts: a
+        signal to all processes comes here, and once more by way of the parent."""
+        if not self._told.is_set():
+            self.drain_s = drain_s
+            self._told.set()
+        elif drain_s == 0.0:
             self._now.set()
-        self.drain_s = drain_s
-        self._told.set()
+
+    def on_signal(self, drain_s: float) -> None:
+        """Stop by a signal: the second one means at once."""
+        self.stop(0.0 if self._signals else drain_s)
+        self._signals += 1
 
     async def told(self) -> None:
         """Returns when told for the first time."""
         await self._told.wait()
 
-    async def told_twice(self) -> None:
-        """Returns when told again."""
+    async def told_at_once(self) -> None:
+        """Returns when told to wait no longer."""
         await self._now.wait()
 
 
@@ -85,7 +93,8 @@ async def run_front_end(
         if server.done():
             server.result()
             raise FrameworkError("the front end has ended by itself")
-        if dead.done():
+        # A signal to all processes ends engine cores, too; then that is no failure.
+        if dead.done() and not told.done():
             logger.critical("the engine is dead, the server stops: %s", dead.result())
             await asyncio.wait({server, told}, timeout=LAST_ANSWERS_S)
             return ExitCode.ENGINE_FAILED
@@ -102,7 +111,7 @@ async def run_front_end(
 async def _drain(engine: AsyncLLM, stop: StopSign) -> None:
     logger.info("stopping: %d requests get %.0f s to end", engine.num_requests, stop.drain_s)
     drain = asyncio.create_task(engine.drain(stop.drain_s))
-    again = asyncio.create_task(stop.told_twice())
+    again = asyncio.create_task(stop.told_at_once())
     await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
     if not drain.done():

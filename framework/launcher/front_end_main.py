@@ -47,32 +47,27 @@ def main() -> int:
 
 
 def _run(parent: Parent) -> ExitCode:
-    with contextlib.ExitStack() as undo:
-        try:
-            start = msgspec.msgpack.decode(parent.start.payload, type=FrontEndStart)
-            plugins = PluginManager.from_boot(parent.boot)
-            links = EngineLinks(
-                client_index=start.process_index,
-                num_engines=start.num_engines,
-                runtime_dir=RuntimeDir.open(Path(parent.start.runtime_dir)),
-                settings=plugins.config.engine,
-                curve=start.curve,
-            )
-            undo.callback(links.close)
-            parent.on_peer_died = lambda died: links.mark_dead(died.index, died.reason)
-            parent.tell(links.address)
-            parts = early_parts(
-                plugins,
-                start.model,
-                undo,
-                elsewhere=links.plugin_calls,
-                shared_dir=start.shared_dir,
-                process_index=start.process_index,
-            )
-            client = AsyncClient(links, links.wait_for_engines(), num_engines=start.num_engines)
-        except Exception as error:
-            parent.failed(error)
-            return ExitCode.START_FAILED
+    start = msgspec.msgpack.decode(parent.start.payload, type=FrontEndStart)
+    plugins = PluginManager.from_boot(parent.boot)
+    links = EngineLinks(
+        client_index=start.process_index,
+        num_engines=start.num_engines,
+        runtime_dir=RuntimeDir.open(Path(parent.start.runtime_dir)),
+        settings=plugins.config.engine,
+        curve=start.curve,
+    )
+    with contextlib.closing(links), contextlib.ExitStack() as undo:
+        parent.on_peer_died = lambda died: links.mark_dead(died.index, died.reason)
+        parent.tell(links.address)
+        parts = early_parts(
+            plugins,
+            start.model,
+            undo,
+            elsewhere=links.plugin_calls,
+            shared_dir=start.shared_dir,
+            process_index=start.process_index,
+        )
+        client = AsyncClient(links, links.wait_for_engines(), num_engines=start.num_engines)
         undo.pop_all()  # from here on they are the front object's
         return run_loop(_serve(parent, start, client, parts))
 
@@ -82,7 +77,7 @@ async def _serve(
 ) -> ExitCode:
     loop, stop = asyncio.get_running_loop(), StopSign()
     drain_s = parts.plugins.config.serving.drain_timeout_s
-    loop.add_signal_handler(signal.SIGTERM, stop.stop, drain_s)
+    loop.add_signal_handler(signal.SIGTERM, stop.on_signal, drain_s)
 
     def on_stop(told: Stop) -> None:
         loop.call_soon_threadsafe(stop.stop, told.drain_s)

@@ -64,7 +64,10 @@ def serve(
         if manager.config.serving.processes == 1:
             return run_loop(_serve_here(manager, sock, shown, started))
         with _terminated_as_interrupt():
-            return serve_in_processes(manager, sock.fileno(), shown, started)
+            try:
+                return serve_in_processes(manager, sock.fileno(), shown, started)
+            except KeyboardInterrupt:  # while it started
+                return ExitCode.STOPPED
 
 
 def _with_stat_loggers(config: EngineConfig) -> EngineConfig:
@@ -84,16 +87,22 @@ async def _serve_here(
     loop, stop = asyncio.get_running_loop(), StopSign()
     launch = asyncio.create_task(AsyncLaunch(manager, shown.report, shown.progress).start())
 
-    def on_signal() -> None:
-        stop.stop(manager.config.serving.drain_timeout_s)
+    def end_start() -> None:
+        stop.stop(0.0)  # should it have just started
         launch.cancel()
+        # Fetching a model can not be interrupted; the next signal ends the process.
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
 
     for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, end_start)
     try:
         engine = await launch
     except asyncio.CancelledError:
         return ExitCode.STOPPED
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop.on_signal, manager.config.serving.drain_timeout_s)
     try:
         return await run_front_end(
             engine,

@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from framework.client.base import EngineCoreClient
 from framework.client.in_process import InProcessClient
 from framework.client.multiprocess import MultiprocessClient
@@ -123,8 +125,9 @@ def _separate(
         host = EngineHost(manager, model, num_engines=config.parallel.data_parallel_size)
         undo.callback(host.close)
         links = host.link()
-        undo.callback(links.close)
-        host.start([links.address], links.mark_dead)
+        # Between calls nobody reads.
+        address = msgspec.structs.replace(links.address, listens=False)
+        host.start([address], links.mark_dead)
         parts = early_parts(manager, model, undo, elsewhere=links.plugin_calls)
         host.wait_ready(StartUp(report, progress))
         client = MultiprocessClient(

@@ -21,7 +21,6 @@ import msgspec
 from setproctitle import setproctitle
 
 from framework.plugins.boot import Boot
-from framework.plugins.failure import describe
 from framework.process.channel import Channel
 from framework.process.exit_codes import ExitCode
 from framework.process.messages import (
@@ -35,8 +34,9 @@ from framework.process.messages import (
     Stop,
     Told,
 )
+from framework.process.remote_error import error_to_send
 from framework.transport.runtime_dir import RuntimeDir
-from hookspecs.errors import FrameworkError, InternalError, TransportError
+from hookspecs.errors import InternalError, TransportError
 
 __all__ = ["Parent", "run_child"]
 
@@ -51,8 +51,10 @@ class Parent:
         self._channel = channel
         self.start = start
         self.boot = Boot.decode(start.boot)
-        self.on_stop: Callable[[Stop], None] = lambda stop: None
-        """Called in the thread that listens."""
+        self.is_ready = False
+        self.on_stop: Callable[[Stop], None] = _exit_at_once
+        """Called in the thread that listens. Until it is replaced there is nothing to end in an
+        orderly way, and a start can not be interrupted otherwise."""
         self.on_peer_died: Callable[[PeerDied], None] = lambda died: None
         """Called in the thread that listens."""
 
@@ -70,18 +72,8 @@ class Parent:
 
     def ready(self, reply: bytes) -> None:
         """The child works. `reply`: an encoded BootReply."""
+        self.is_ready = True
         self._channel.send(Ready(reply=reply))
-
-    def failed(self, error: BaseException) -> None:
-        """The child could not start."""
-        known = isinstance(error, FrameworkError)
-        self._channel.send(
-            Failed(
-                error_type=type(error).__name__,
-                error=str(error) if known else describe(error),
-                traceback="".join(traceback.format_exception(error)),
-            )
-        )
 
     def listen(self) -> None:
         """Hear the parent in a thread of its own; when it is gone, so is this process."""
@@ -112,8 +104,7 @@ Run: TypeAlias = Callable[[Parent], ExitCode]
 def run_child(run: Run) -> int:
     """Entry point of a child: `python -m MODULE FD`. Returns the exit code.
 
-    `run` calls `Parent.ready` once; what it raises before that is told to the parent, later
-    errors are its own to announce.
+    `run` calls `Parent.ready` once; what it raises before that is told to the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act upon
     _wake_when_orphaned()
@@ -126,13 +117,30 @@ def run_child(run: Run) -> int:
         raise InternalError(f"the first message of a parent was {type(start).__name__}, not Start")
     setproctitle(f"framework: {start.name}")
     _log_to_stderr(start.name, start.log_level)
+    parent = None
     try:
         parent = Parent(channel, start)
+        parent.listen()
+        return run(parent)
     except Exception as error:
-        channel.send(Failed(error_type=type(error).__name__, error=str(error), traceback=""))
+        if parent is not None and parent.is_ready:
+            raise
+        channel.send(_failed(error))
         return ExitCode.START_FAILED
-    parent.listen()
-    return run(parent)
+
+
+def _failed(error: Exception) -> Failed:
+    error_type, text = error_to_send(error)
+    return Failed(
+        error_type=error_type,
+        error=text,
+        traceback=ascii("".join(traceback.format_exception(error))),
+        plugin=getattr(error, "plugin", None),
+    )
+
+
+def _exit_at_once(stop: Stop) -> None:
+    os._exit(ExitCode.STOPPED)
 
 
 def _wake_when_orphaned() -> None:

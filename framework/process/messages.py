@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -74,7 +74,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     reply: bytes
     """An encoded `BootReply`."""
-    payload: Any = None
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -83,6 +82,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     error_type: str
     error: str
     traceback: str
+    plugin: str | None = None
+    """Who caused it, where that is known."""
 
 
 ParentMessage: TypeAlias = Start | Stop | PeerDied

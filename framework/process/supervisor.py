@@ -85,7 +85,8 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
+                # -P: the working directory is no place to import from, unless it is here, too.
+                [sys.executable, "-P", "-m", module, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # ours may carry answers; whatever a library prints must not be in them
                 pass_fds=(theirs.fileno(), *pass_fds),
@@ -183,7 +184,9 @@ class Child:
 
     def _failure(self, message: Failed) -> FrameworkError:
         logger.debug("%s failed to start:\n%s", self.name, message.traceback)
-        return remote_error(message.error_type, message.error)
+        return remote_error(
+            message.error_type, message.error, plugin=message.plugin, otherwise=EngineDeadError
+        )
 
     def _listen(self) -> None:
         try:
@@ -207,7 +210,16 @@ class Child:
 
 def stop_all(children: Sequence[Child], drain_s: float = 0.0) -> None:
     """End children: ask, then SIGTERM, then SIGKILL, each for all of them. Returns when all
-    have ended."""
+    have ended. An exception meanwhile (a second Ctrl-C) kills them."""
+    try:
+        _stop_all(children, drain_s)
+    except BaseException:
+        for child in children:
+            child.signal(signal.SIGKILL)
+        raise
+
+
+def _stop_all(children: Sequence[Child], drain_s: float) -> None:
     for child in children:
         child.stop(drain_s)
     if _all_ended(children, drain_s + _GRACE_S):

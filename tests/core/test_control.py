@@ -289,7 +289,7 @@ def test_sleep_that_the_worker_can_not_do_is_refused_before_anything_happens(
     controlled.ask(Sleep(level=0, mode=WAIT))
     controlled.settle()
     assert controlled.ended["a"][0] == "length"
-    assert controlled.state is S.SLEEPING
+    assert controlled.core.status().state is S.SLEEPING
 
 
 def check_dead(controlled: Controlled, error: BaseException | None, what: str) -> None:

@@ -217,8 +217,7 @@ def test_a_reason_given_with_an_abort_reaches_observers() -> None:
     with launch_scripted(plugins=[hearing]) as engine:
         core = core_of(engine)
         engine.engine.add_request("a", [1, 2], greedy(9))
-        core.step()
-        (handle,) = [request.wire.handle for request in core._requests.values()]
+        (handle,) = core.step()[0].handles.tolist()
         core.abort_requests([handle, handle, 99], reason=FinishReason.STOP)
     assert [(e.finish_reason, e.error) for e in hearing.finished] == [(FinishReason.STOP, None)]
 

@@ -29,7 +29,7 @@ TEMPLATE = """\
 """
 SCRIPTED = (
     *("--executor.worker", "scripted", "--plugins.options.scripted.vocab_size", str(VOCABULARY)),
-    *("--plugins.options.openai.admin_routes", "true", "--engine.debug", "true"),
+    *("--plugins.options.openai.admin_routes", "true"),
     *("--serving.stat_loggers", '["prometheus"]', "--stats.loggers", "[]"),
 )
 ROOMY = ("--model.max_model_len", "2048", "--scheduler.max_num_seqs", "64")
@@ -37,7 +37,7 @@ TIGHT = (
     *("--cache.block_size", "16", "--cache.num_blocks", "12", "--model.max_model_len", "128"),
     *("--scheduler.max_num_seqs", "4", "--scheduler.max_num_batched_tokens", "32"),
     *("--scheduler.policies", '["priority", "deadline"]'),
-    *("--plugins.options.priority.preempt_running", "true"),
+    *("--plugins.options.priority.preempt_running", "true", "--engine.debug", "true"),
 )
 REAL = (
     *("--model.dtype", "float32", "--model.max_model_len", "2048"),

@@ -96,9 +96,6 @@ def test_stop_strings_beyond_reason_are_refused(
 ) -> None:
     """Too many, empty, too long or no text: status 400 that names the field."""
     answer = ask(scripted, says(ids("abc"), stop=stop))
-    if stop == "":
-        assert answer.only.text == "abc"
-        return
     assert "stop" in answer.refusal()
     assert len(answer.refusal()) < 1000
 

@@ -1,0 +1,1 @@
+"""HTTP routes: a page, and the same as JSON, that shows what the server does."""
