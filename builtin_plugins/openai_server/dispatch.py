@@ -27,6 +27,7 @@ from builtin_plugins.openai_server.errors import ApiError, as_api_error
 from builtin_plugins.openai_server.json_body import BodyDecoder
 from builtin_plugins.openai_server.routing import Routes
 from builtin_plugins.openai_server.sending import Sending
+from hookspecs.errors import FrameworkError
 
 __all__ = ["MOUNTS", "Dispatcher"]
 
@@ -54,7 +55,7 @@ class Dispatcher:
         except ClientGone:
             logger.debug("request %s: the client went away", request_id)
         except Exception as error:
-            if not isinstance(error, ApiError) and as_api_error(error).status == 500:
+            if not isinstance(error, (ApiError, FrameworkError)):
                 logger.error("request %s failed", request_id, exc_info=error)
             await sending.fail(as_api_error(error), request_id)
 

@@ -61,9 +61,8 @@ async def generate(
     outputs with finish reason `error` or `timeout`. The consumer must close this generator.
     """
     if len(prompts) == 1:
-        async with aclosing(_start(job, job.call_id, prompts[0])) as outputs:
+        async with aclosing(_outputs(job, job.call_id, prompts[0])) as outputs:
             async for output in outputs:
-                _check(output)
                 yield 0, output
         return
     # Each pump waits until its output is taken, so none can crowd out another.
@@ -105,13 +104,26 @@ async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         await _cancel(tasks)
 
 
-def _start(job: Job, request_id: str, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
+async def _outputs(job: Job, request_id: str, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
+    """The outputs of one prompt. Raises its failure, after what was made before that."""
     engine: EngineClient = job.service.engine
-    outputs = engine.generate(
+    made = engine.generate(
         prompt, job.params, request_id=request_id, deadline=job.deadline, **job.arguments
     )
     # The contract says that the iterator can be closed.
-    return cast(AsyncGenerator[RequestOutput, None], outputs)
+    async with aclosing(cast(AsyncGenerator[RequestOutput, None], made)) as outputs:
+        async for output in outputs:
+            failed = [each for each in output.outputs if each.finish_reason in FAILURES]
+            if not failed:
+                yield output
+                continue
+            failure = _failure(output.request_id, failed[0])
+            # For a slow consumer the last tokens and the failure are one output.
+            for completion in failed:
+                completion.finish_reason = None
+            if any(completion.token_ids for completion in output.outputs):
+                yield output
+            raise failure
 
 
 async def _pump(
@@ -122,9 +134,8 @@ async def _pump(
     taken: asyncio.Event,
 ) -> None:
     try:
-        async with aclosing(_start(job, f"{job.call_id}-{index}", prompt)) as outputs:
+        async with aclosing(_outputs(job, f"{job.call_id}-{index}", prompt)) as outputs:
             async for output in outputs:
-                _check(output)
                 queue.put_nowait((index, output))
                 await taken.wait()
                 taken.clear()
@@ -137,12 +148,6 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _check(output: RequestOutput) -> None:
-    for completion in output.outputs:
-        if completion.finish_reason in FAILURES:
-            raise _failure(output.request_id, completion)
 
 
 def _failure(request_id: str, completion: CompletionOutput) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 import msgspec
@@ -122,19 +123,13 @@ def _inter_token(streamed: Sequence[RequestRecord]) -> Distribution | None:
         times = record.chunk_times
         exact = len(record.chunk_tokens) == len(times)
         mean = max(_output_tokens(record), 1) / len(times)
-        last, gap, together = times[0], 0.0, 0.0
-        for at in range(1, len(times)):
-            count = record.chunk_tokens[at] if exact else mean
-            if times[at] > last:
-                if gap:
-                    gaps.append(gap / together)
-                    tokens.append(together)
-                gap, together = _ms(times[at] - last), 0.0
-                last = times[at]
-            together += count
-        if gap:
-            gaps.append(gap / together)
-            tokens.append(together)
+        arrivals = [
+            (time, sum(record.chunk_tokens[at] if exact else mean for at in together))
+            for time, together in groupby(range(len(times)), times.__getitem__)
+        ]
+        for (before, _), (time, count) in pairwise(arrivals):
+            gaps.append(_ms(time - before) / count)
+            tokens.append(count)
     return distribution(gaps, tokens)
 
 

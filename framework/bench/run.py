@@ -22,6 +22,9 @@ from hookspecs.errors import TransportError
 __all__ = ["Load", "Plan", "first_model", "run_load"]
 
 _PATHS: Final = {False: "/v1/completions", True: "/v1/chat/completions"}
+_REFUSED_S: Final = 0.1
+"""Until a client that could not connect goes on: else a server that is gone would be asked
+thousands of times a second."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,14 +79,16 @@ class Load:
             connection = await self._client.connection()
         except OSError as error:
             answer.fail("connect", str(error))
-        else:
-            try:
-                await connection.exchange(request, answer)
-                answer.end()
-            except ConnectionError as error:
-                answer.fail("disconnect", str(error))
-            finally:
-                self._client.give_back(connection)
+            record.ended = self._clock()
+            await asyncio.sleep(_REFUSED_S)
+            return
+        try:
+            await connection.exchange(request, answer)
+            answer.end()
+        except ConnectionError as error:
+            answer.fail("disconnect", str(error))
+        finally:
+            self._client.give_back(connection)
         record.ended = self._clock()
 
     async def warm_up(self) -> None:

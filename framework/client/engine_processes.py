@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from framework.core.main import CoreStart, FrontEndAddress
+from framework.core.start import CoreStart, FrontEndAddress
 from framework.plugins.manager import PluginManager
 from framework.process.supervisor import Child, StartUp, stop_all
 from framework.transport.curve import CurveKeys

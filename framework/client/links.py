@@ -14,7 +14,7 @@ import zmq
 
 from framework.client.vital_signs import VitalSigns
 from framework.core.info import EngineInfo, merged_info
-from framework.core.main import FrontEndAddress, engine_identity
+from framework.core.start import FrontEndAddress, engine_identity
 from framework.transport.codec import Buffer, Decoder, Encoder
 from framework.transport.curve import CurveKeys
 from framework.transport.messages import (

@@ -25,52 +25,23 @@ from framework.core.input_thread import (
 )
 from framework.core.output_thread import LoopProgress, OutputThread
 from framework.core.setup import build_engine_core
+from framework.core.start import CoreStart, engine_identity
 from framework.plugins.manager import PluginManager
 from framework.plugins.report import call_stats
 from framework.process.child import Parent, run_child
 from framework.process.exit_codes import ExitCode
 from framework.process.remote_error import error_to_send
 from framework.transport.codec import Encoder
-from framework.transport.curve import CurveKeys
 from framework.transport.messages import EngineDead, encode_hello
 from framework.transport.runtime_dir import RuntimeDir
 from framework.transport.sockets import Sockets
 from framework.transport.tensor_ipc import TensorStore
-from hookspecs.contracts.model import ResolvedModel
 
-__all__ = ["CoreStart", "FrontEndAddress", "engine_identity", "main"]
+__all__ = ["main"]
 
 logger = logging.getLogger("framework.core")
 _LINGER_S: Final = 0.5
 """For the last messages. A front end that lives takes them at once, one that is gone never."""
-
-
-class FrontEndAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a front end listens."""
-
-    inputs: str
-    """Its ROUTER, from which engine cores get requests."""
-    outputs: str
-    """Its PULL, where they send outputs."""
-    listens: bool = True
-    """Whether it reads all the time. One that does not gets no heartbeats while nothing happens:
-    they would pile up."""
-
-
-class CoreStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is told besides its boot message."""
-
-    model: ResolvedModel
-    engine_index: int
-    front_ends: tuple[FrontEndAddress, ...]
-    """By client index."""
-    curve: CurveKeys | None = None
-    """With tcp addresses."""
-
-
-def engine_identity(engine_index: int) -> bytes:
-    """The name of an engine core at the sockets of its front ends."""
-    return f"engine-{engine_index}".encode()
 
 
 def main() -> int:

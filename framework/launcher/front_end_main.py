@@ -15,30 +15,15 @@ from framework.client.links import EngineLinks
 from framework.frontend.async_llm import AsyncLLM
 from framework.frontend.service_info import PluginView
 from framework.launcher.front_end import StopSign, run_front_end, run_loop
+from framework.launcher.front_end_start import FrontEndStart
 from framework.launcher.parts import FrontEndParts, early_parts
 from framework.plugins.manager import PluginManager
 from framework.process.child import Parent, run_child
 from framework.process.exit_codes import ExitCode
 from framework.process.messages import Stop
-from framework.transport.curve import CurveKeys
 from framework.transport.runtime_dir import RuntimeDir
-from hookspecs.contracts.model import ResolvedModel
 
-__all__ = ["FrontEndStart", "main"]
-
-
-class FrontEndStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is told besides its boot message."""
-
-    model: ResolvedModel
-    process_index: int
-    """Also its client index."""
-    num_engines: int
-    listen_fd: int
-    """Inherited."""
-    shared_dir: str
-    """Of all front-end processes."""
-    curve: CurveKeys | None = None
+__all__ = ["main"]
 
 
 def main() -> int:

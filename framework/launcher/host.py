@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from framework.client.engine_processes import EngineProcesses
 from framework.client.links import EngineLinks
-from framework.core.main import FrontEndAddress
+from framework.core.start import FrontEndAddress
 from framework.plugins.manager import PluginManager
 from framework.process.supervisor import StartUp
 from framework.transport.curve import CurveKeys

@@ -87,7 +87,9 @@ def early_parts(
         undo.callback(close_sink, "stat logger", name, loggers[name])
     tracers: dict[str, Tracer] = {}
     for name in config.stats.tracers:
-        tracers[name] = plugins.create("tracer", name, model=model.name)
+        tracers[name] = plugins.create(
+            "tracer", name, model=model.name, process_index=process_index
+        )
         undo.callback(close_sink, "tracer", name, tracers[name])
     return FrontEndParts(
         plugins,

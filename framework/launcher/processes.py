@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Final, TypeAlias
 
 from framework.core.choice import resolve_model
-from framework.core.main import FrontEndAddress
+from framework.core.start import FrontEndAddress
 from framework.launcher.front_end import LAST_ANSWERS_S
-from framework.launcher.front_end_main import FrontEndStart
+from framework.launcher.front_end_start import FrontEndStart
 from framework.launcher.host import EngineHost
 from framework.plugins.manager import PluginManager
 from framework.process.exit_codes import ExitCode

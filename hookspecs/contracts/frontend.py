@@ -137,7 +137,8 @@ class EngineClient(Protocol):
 
     async def command(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Run a registered control command on all engines; see `hookspecs.types.commands`. The
-        result in plain values. InvalidRequestError for an unknown name or wrong arguments,
+        result in plain values; of several engines one truth value where it is one, else the list
+        of their results in the order of their indexes. InvalidRequestError for an unknown name or wrong arguments,
         CommandError when it can not be done now."""
 
     def health(self) -> EngineHealth:

@@ -86,6 +86,8 @@ class TracerContext(Context, frozen=True, kw_only=True):
     """Context of a tracer."""
 
     model: str = ""
+    process_index: int = 0
+    """This front-end process."""
 
 
 class FinishedRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,9 +51,10 @@ def test_deltas_add_up_to_what_the_other_kinds_give(engine: AsyncEngine, run: Ru
 
 def test_n_outputs_come_with_their_index(engine: AsyncEngine, run: Run[Any]) -> None:
     async def body() -> None:
-        params = greedy(5, n=3, temperature=1, seed=7)
+        script = {"logits": [[0.0] * 1000]}
+        params = greedy(5, script, n=3, temperature=1, seed=7)
         deltas = await streamed(engine.generate([1, 2, 3], params, request_id="a"))
-        params = greedy(5, n=3, temperature=1, seed=7, output_kind=OutputKind.FINAL_ONLY)
+        params.output_kind = OutputKind.FINAL_ONLY
         (final,) = await streamed(engine.generate([1, 2, 3], params, request_id="a"))
         assert [each.index for each in final.outputs] == [0, 1, 2]
         assert [joined(deltas, index) for index in range(3)] == final.outputs
@@ -252,7 +253,7 @@ def test_a_slow_consumer_gets_one_output_of_several_steps(
     engine: AsyncEngine, run: Run[Any]
 ) -> None:
     async def body() -> None:
-        params = text_params("abcdefghijklm", engine, n=1, logprobs=1)
+        params = text_params("abcdefghijklm", engine, max_tokens=15, logprobs=1)
         slow = engine.generate("p", params, request_id="slow")
         first = await anext(slow)
         await streamed(engine.generate("p", greedy(60), request_id="other"))

@@ -15,7 +15,7 @@ from builtin_plugins.worker_scripted.worker import ScriptedWorker
 from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
 from hookspecs.contracts.worker import WorkerContext, command
 from hookspecs.errors import ConfigError, MissingDependencyError, UnsupportedModelError
-from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
+from hookspecs.types.step import GrammarOutput, ModelRunnerOutput
 
 __all__ = ["DrillWorker", "drill"]
 

@@ -92,10 +92,14 @@ class Server:
         return answer.json()["result"]
 
     def metrics(self) -> dict[str, float]:
+        """See `current_metrics`."""
+        return self.run(self.current_metrics())
+
+    async def current_metrics(self) -> dict[str, float]:
         """Samples of `/metrics` by name, without prefix; those with further labels as
         `name:label value`."""
         found: dict[str, float] = {}
-        for name, labels, value in _SAMPLE.findall(self.get("/metrics").text):
+        for name, labels, value in _SAMPLE.findall((await self.client.get("/metrics")).text):
             kept = [v for k, v in _LABEL.findall(labels) if k not in ("engine", "model_name")]
             found[":".join([name, *kept])] = float(value)
         return found
