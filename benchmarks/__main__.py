@@ -1,6 +1,6 @@
 """`python -m benchmarks [NAME …]`: run benchmarks and print their tables.
 
-`python -m benchmarks soak --minutes 30` and `serving` take arguments, and run only when named.
+`soak` and `serving` take arguments, and run only when named.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ import psutil
 __all__ = ["Memory", "Sample", "memory_of", "metric", "parse_metrics", "sample"]
 
 _LINE = re.compile(r"^([a-z_:]+)(\{[^}]*\})? (\S+)$")
+_KEPT = re.compile(r"_total$|^framework_num_requests_|^framework_kv_cache_usage_perc$")
+"""Counters and gauges. Not all metrics: the samples themselves would make the generator grow."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +79,11 @@ def _title(process: psutil.Process) -> str:
 
 
 def parse_metrics(page: str) -> dict[str, float]:
-    """Values by name and labels; buckets of histograms are left out."""
+    """Values by name and labels, of the metrics that are kept."""
     found = {}
     for line in page.splitlines():
         match = _LINE.match(line)
-        if match is not None and not match[1].endswith("_bucket"):
+        if match is not None and _KEPT.search(match[1]):
             found[match[1] + (match[2] or "")] = float(match[3])
     return found
 

@@ -88,6 +88,8 @@ class EngineCore:
         """Whether the last step had nothing to compute."""
         self._checked_at = 0
         self._num_preempted = 0
+        self._told = (0, 0)
+        """Requests, and those that run, when statistics were last told."""
         self._budget = parts.config.scheduler.max_num_batched_tokens
         self._debug = parts.config.engine.debug
         wrappers = {phase: parts.calls.wrapped_by(phase) for phase in parts.phase_plugins}
@@ -198,8 +200,11 @@ class EngineCore:
             bool(self._inputs)
             or self._outputs.has_news
             or self._plane.changed
-            or (self._plane.schedulable and len(self._roster) > 0)
+            or (len(self._roster) > 0 if self._plane.schedulable else self._told != self._counts())
         )
+
+    def _counts(self) -> tuple[int, int]:
+        return len(self._roster), self._table.num_running
 
     def next_deadline(self) -> float | None:
         """When `step` will have something to do of itself: seconds, monotonic clock."""
@@ -329,8 +334,8 @@ class EngineCore:
 
     def _publish(self) -> dict[int, EngineCoreOutputs]:
         """The outputs of each front end; statistics go to the first. After a change of the
-        state they come without requests, too."""
-        changed = self._plane.take_changed()
+        state, or of who waits and runs, they come without requests, too."""
+        changed = self._plane.take_changed() or self._told != self._counts()
         stats = self._take_stats() if changed or self._outputs.has_news else None
         outputs = self._outputs.build(self._clock())
         if changed and not outputs:
@@ -504,6 +509,7 @@ class EngineCore:
 
     def _take_stats(self) -> SchedulerStats:
         preempted, self._num_preempted = self._num_preempted, 0
+        self._told = self._counts()
         return SchedulerStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,

@@ -138,8 +138,8 @@ class EngineClient(Protocol):
     async def command(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Run a registered control command on all engines; see `hookspecs.types.commands`. The
         result in plain values; of several engines one truth value where it is one, else the list
-        of their results in the order of their indexes. InvalidRequestError for an unknown name or wrong arguments,
-        CommandError when it can not be done now."""
+        of their results in the order of their indexes. InvalidRequestError for an unknown name
+        or wrong arguments, CommandError when it can not be done now."""
 
     def health(self) -> EngineHealth:
         """What is known of the engines right now; never waits."""

@@ -112,6 +112,10 @@ def test_a_paused_engine_has_no_work_but_what_is_new(controlled: Controlled) -> 
     assert controlled.core.has_work, "the new state is to be told"
     controlled.settle()
     controlled.add("b")
+    assert controlled.core.has_work, "that it waits is to be told"
+    (bundle,) = controlled.core.step().values()
+    assert bundle.scheduler_stats is not None
+    assert bundle.scheduler_stats.num_waiting == 2
     assert not controlled.core.has_work
     assert controlled.core.next_deadline() is None
     controlled.core.abort_requests([1])
