@@ -52,7 +52,10 @@ class RequestFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tenant: Annotated[
         str | None, Meta(description="On whose behalf; for policies that share out.")
     ] = None
-    priority: Annotated[int | None, Meta(description="Lower is served earlier; default 0.")] = None
+    priority: Annotated[
+        int | None,
+        Meta(description="Lower is served earlier, by the policy `priority`; default 0."),
+    ] = None
     cache_salt: Annotated[
         str | None, Meta(description="Prefixes are cached for requests with the same salt only.")
     ] = None
@@ -93,7 +96,10 @@ class SamplingFields(RequestFields, kw_only=True):
     ] = None
     deadline_ms: Annotated[
         Annotated[float, Meta(gt=0, le=2**31 - 1)] | None,
-        Meta(description="Milliseconds in which it must start; else it fails with status 504."),
+        Meta(
+            description="Milliseconds in which it must start; else the policy `deadline` ends it, "
+            "with status 504."
+        ),
     ] = None
 
 

@@ -18,6 +18,7 @@ from framework.core.engine import EngineCore
 from framework.core.info import EngineInfo
 from hookspecs.errors import CommandError
 from hookspecs.types.commands import CommandArguments
+from hookspecs.types.control import EngineState
 from hookspecs.types.outputs import EngineCoreOutputs
 from hookspecs.types.request import EngineCoreRequest, FinishReason
 
@@ -96,7 +97,8 @@ class InProcessClient(EngineCoreClient):
 
     @property
     def is_stuck(self) -> bool:
-        return self._core.num_requests > 0 and not self.has_unfinished()
+        ended = self._core.state in (EngineState.STOPPED, EngineState.DEAD)
+        return self._core.num_requests > 0 and not self.has_unfinished() and not ended
 
     def command(self, arguments: CommandArguments) -> Any:
         """Steps the engine until the command is done."""

@@ -130,8 +130,10 @@ class EngineLinks:
             raise
         except zmq.ZMQError as error:
             discard_message(frames, self._tensors)
-            self.mark_dead(engine_index, f"it can not be reached ({error})")
-            self.check_alive(engine_index)
+            # Its process ends; how, will be known in a moment.
+            raise EngineDeadError(
+                f"engine core {engine_index} can not be reached: {error}"
+            ) from error
 
     # From engine cores
 

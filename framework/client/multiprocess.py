@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["MultiprocessClient"]
 
 _LOOK_S: Final = 0.2
 """Between two looks whether the engine cores live, when they are silent."""
+_LOOKS_FOR_REASON: Final = 10
 _HALTED: Final = (EngineState.PAUSED, EngineState.SLEEPING, EngineState.WAKING)
 """Without a command no request ends in these."""
 
@@ -60,15 +62,17 @@ class MultiprocessClient(EngineCoreClient):
         self._check_alive()
         engine_index = self._ledger.least_loaded()
         self._silent = False  # a paused engine may refuse it, which is an output
-        self._links.send_requests(engine_index, [request])
+        with self._reason_of_failure():
+            self._links.send_requests(engine_index, [request])
         self._ledger.add(request.handle, engine_index)
 
     def abort_requests(
         self, handles: Sequence[int], reason: FinishReason = FinishReason.ABORT
     ) -> None:
         self._check_alive()
-        for engine_index, own in self._ledger.by_engine(handles).items():
-            self._links.send_abort(engine_index, own, reason)
+        with self._reason_of_failure():
+            for engine_index, own in self._ledger.by_engine(handles).items():
+                self._links.send_abort(engine_index, own, reason)
 
     def get_outputs(self) -> EngineCoreOutputs:
         if self._waiting:
@@ -106,15 +110,17 @@ class MultiprocessClient(EngineCoreClient):
         self._check_alive()
         arguments = check_arguments(arguments)
         calls = {new_call_id(): engine_index for engine_index in self._engines}
-        for call_id, engine_index in calls.items():
-            self._links.send_command(engine_index, call_id, command_of(arguments).name, arguments)
+        name = command_of(arguments).name
+        with self._reason_of_failure():
+            for call_id, engine_index in calls.items():
+                self._links.send_command(engine_index, call_id, name, arguments)
         answers: dict[int, UtilityResult] = {}
         while len(answers) < len(calls):
             received = self._receive()
-            if isinstance(received, EngineCoreOutputs):
-                self._waiting.append(received)
-            elif received is not None and received.call_id in calls:
+            if isinstance(received, UtilityResult) and received.call_id in calls:
                 answers[received.call_id] = received
+            else:
+                self._keep(received)
         return merged([result_of(arguments, answers[call_id]) for call_id in calls])
 
     def shutdown(self) -> None:
@@ -127,12 +133,29 @@ class MultiprocessClient(EngineCoreClient):
     def _receive(self) -> EngineCoreOutputs | UtilityResult | None:
         """The next message, or None after a while. EngineDeadError once one is gone and its
         messages have been read."""
+        if self._close is None:
+            raise EngineDeadError("the engine was shut down")
         received = self._links.receive(_LOOK_S)
         if isinstance(received, EngineCoreOutputs):
             self._ledger.settle(received)
         if received is None:
             self._check_alive()
         return received
+
+    @contextlib.contextmanager
+    def _reason_of_failure(self) -> Iterator[None]:
+        """What can not be sent since an engine core is ending fails with why it ends, for which
+        it waits."""
+        try:
+            yield
+        except EngineDeadError:
+            for _ in range(_LOOKS_FOR_REASON):
+                self._keep(self._receive())
+            raise
+
+    def _keep(self, received: EngineCoreOutputs | UtilityResult | None) -> None:
+        if isinstance(received, EngineCoreOutputs):
+            self._waiting.append(received)
 
     def _check_alive(self) -> None:
         if self._close is None:
@@ -144,5 +167,5 @@ class MultiprocessClient(EngineCoreClient):
             while (received := self._links.receive()) is not None:
                 if isinstance(received, EngineCoreOutputs):
                     self._ledger.settle(received)
-                    self._waiting.append(received)
+                self._keep(received)
             self._links.check_all_alive()

@@ -14,6 +14,7 @@ import zmq
 
 from framework.core.engine import EngineCore
 from framework.plugins.failure import describe
+from framework.process.remote_error import printable
 from framework.transport.codec import Buffer, Encoder
 from framework.transport.messages import EngineDead, Heartbeat, MessageKind, encode_message
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
@@ -147,13 +148,19 @@ class OutputThread:
             self._sockets[client].send_multipart(frames, copy=False)
 
     def _unsendable(self, item: _Item, error: Exception) -> list[Buffer]:
-        """Only the result of a command can hold what has no form as a message: a worker's."""
-        if not isinstance(item.message, UtilityResult):
+        """What plugins made can hold what has no form as a message: the result of a command, and
+        the text of an error."""
+        message = item.message
+        if isinstance(message, UtilityResult):
+            message = UtilityResult(
+                call_id=message.call_id,
+                error_type="CommandError",
+                error=f"it was done, but its result can not be sent: {printable(describe(error))}",
+            )
+        elif isinstance(message, EngineCoreOutputs) and message.errors:
+            errors = {row: printable(text) for row, text in message.errors.items()}
+            message = msgspec.structs.replace(message, errors=errors)
+        else:
             logger.critical("a message to a front end can not be sent", exc_info=error)
             raise error
-        message = UtilityResult(
-            call_id=item.message.call_id,
-            error_type="CommandError",
-            error=f"it was done, but its result can not be sent: {describe(error)}",
-        )
         return encode_message(self._encoder, item.kind, message)

@@ -13,33 +13,46 @@ _FALLBACK: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def byte_reader(backend: Any) -> Callable[[str], bytes]:
-    """From a token as the vocabulary of a `tokenizers.Tokenizer` writes it to its bytes.
+    """From a token as the vocabulary of a `tokenizers.Tokenizer` writes it to its bytes, by what
+    the tokenizer's decoder does to each token. Not for added tokens, which are written as text.
 
     Byte-level vocabularies write each byte as one printable character (Radford et al., Language
-    Models are Unsupervised Multitask Learners, 2019); others write text, with `<0x..>` for the
-    bytes of what they lack and often U+2581 for a space.
+    Models are Unsupervised Multitask Learners, 2019); others write text, with another character
+    for a space, and `<0x..>` for the bytes of what they lack (Kudo and Richardson, SentencePiece,
+    2018).
     """
-    kinds = set(_decoder_kinds(json.loads(backend.to_str()).get("decoder")))
+    steps = _decoder_steps(backend)
+    kinds = {str(step["type"]) for step in steps}
     if "ByteLevel" in kinds:
         alphabet = _byte_level_alphabet()
         return lambda token: b"".join(
             bytes([alphabet[char]]) if char in alphabet else char.encode() for char in token
         )
+    replaced = [(str(step["replacement"]), " ") for step in steps if step["type"] == "Metaspace"]
+    replaced += [
+        (step["pattern"]["String"], step["content"])
+        for step in steps
+        if step["type"] == "Replace" and "String" in step["pattern"]
+    ]
 
     def read(token: str) -> bytes:
-        match = _FALLBACK.fullmatch(token)
-        if match is not None and "ByteFallback" in kinds:
+        match = _FALLBACK.fullmatch(token) if "ByteFallback" in kinds else None
+        if match is not None:
             return bytes([int(match[1], 16)])
-        return token.replace("\u2581", " ").encode()
+        for written, text in replaced:
+            token = token.replace(written, text)
+        return token.encode()
 
     return read
 
 
-def _decoder_kinds(decoder: dict[str, Any] | None) -> list[str]:
-    if decoder is None:
+def _decoder_steps(backend: Any) -> list[dict[str, Any]]:
+    """What the decoder is made of, in order. Its pickled state is JSON; the whole tokenizer's
+    would hold the vocabulary, too."""
+    if backend.decoder is None:
         return []
-    inner = decoder.get("decoders", ())
-    return [str(decoder["type"]), *(kind for each in inner for kind in _decoder_kinds(each))]
+    decoder: dict[str, Any] = json.loads(backend.decoder.__getstate__())
+    return list(decoder["decoders"]) if decoder["type"] == "Sequence" else [decoder]
 
 
 def _byte_level_alphabet() -> dict[str, int]:

@@ -41,11 +41,12 @@ class Tokenizer:
         """tokenizers.Tokenizer; only to be read from."""
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         """Tokens, with added ones. May differ from the width of the model's logits."""
+        added = backend.get_added_tokens_decoder()
         self.special_ids: frozenset[int] = frozenset(pretrained.all_special_ids) | frozenset(
-            token_id
-            for token_id, token in backend.get_added_tokens_decoder().items()
-            if token.special
+            token_id for token_id, token in added.items() if token.special
         )
+        self._added_ids = frozenset(added)
+        """Special ones and others: they are written as text."""
         self._texts: dict[int, str] = {}
 
     @cached_property
@@ -86,12 +87,12 @@ class Tokenizer:
         return byte_reader(self.backend)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that a token stands for; those of its name for a special token, none for an
-        id without a token."""
+        """The bytes that a token stands for; those of its text for an added token, special or
+        not; none for an id without a token."""
         token = self.backend.id_to_token(token_id)
         if token is None:
             return b""
-        return token.encode() if token_id in self.special_ids else self._read_bytes(token)
+        return token.encode() if token_id in self._added_ids else self._read_bytes(token)
 
     def bad_word_ids(self, word: str) -> list[list[int]]:
         """The token sequences of `word` at a beginning and after a space, without doubles.

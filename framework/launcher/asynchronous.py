@@ -43,6 +43,7 @@ class AsyncEngine(AsyncLLM):
             PluginView(parts.plugins),
         )
         self._host = host
+        self._closing: asyncio.Future[None] | None = None
         self.model = parts.model
         """The files behind `model.name`."""
 
@@ -56,9 +57,12 @@ class AsyncEngine(AsyncLLM):
         return self._host.pids()
 
     async def shutdown(self) -> None:
-        """End everything: open requests get EngineDeadError. Safe to call twice."""
+        """End everything: open requests get EngineDeadError. Safe to call twice, also at once."""
         await super().shutdown()
-        await asyncio.to_thread(self._host.close)
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(asyncio.to_thread(self._host.close))
+        # Shielded: when the caller is cancelled, the processes are still ended.
+        await asyncio.shield(self._closing)
 
 
 class AsyncLaunch:

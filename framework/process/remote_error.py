@@ -8,7 +8,7 @@ from framework.plugins.failure import describe
 from hookspecs import errors
 from hookspecs.errors import CommandError, FrameworkError, PluginError, RequestFailedError
 
-__all__ = ["error_to_send", "remote_error"]
+__all__ = ["error_to_send", "printable", "remote_error"]
 
 _KNOWN: Final[dict[str, type[FrameworkError]]] = {
     name: kind
@@ -27,7 +27,12 @@ def error_to_send(error: BaseException) -> tuple[str, str]:
         if _KNOWN.get(kind.__name__) is kind:
             name, text = kind.__name__, text.removeprefix(f"{name}: ")
             break
-    return name, text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return name, printable(text)
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what UTF-8 can not hold, such as parts of odd file names."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def remote_error(

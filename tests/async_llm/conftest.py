@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from framework import AsyncEngine
-from tests.async_llm.engines import launch
+from tests.async_llm.engines import LIMIT_S, launch
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
-LIMIT_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 import framework
 from framework import CompletionOutput, OutputKind, RequestOutput, SamplingParams
 from framework.launcher.asynchronous import AsyncLaunch
 
-__all__ = ["greedy", "joined", "launch", "settings", "streamed"]
+__all__ = ["LIMIT_S", "greedy", "joined", "launch", "run_alone", "settings", "streamed"]
+
+LIMIT_S = 60
+"""For one test; after that it hangs."""
 
 
 def settings(**sections: Any) -> dict[str, Any]:
@@ -61,3 +65,8 @@ def joined(outputs: Sequence[RequestOutput], index: int = 0) -> CompletionOutput
         total.finish_reason, total.stop_reason = part.finish_reason, part.stop_reason
         total.error = part.error
     return total
+
+
+def run_alone(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run it in an event loop of its own, for a limited time."""
+    asyncio.run(asyncio.wait_for(coroutine, LIMIT_S))

@@ -12,7 +12,7 @@ from framework import AsyncEngine, OutputKind, RequestOutput
 from framework.frontend.input_processor import InputProcessor
 from hookspecs.errors import EngineDeadError, EngineUnavailableError, InvalidRequestError
 from tests.async_llm.conftest import Run
-from tests.async_llm.engines import greedy, joined, launch, streamed
+from tests.async_llm.engines import greedy, joined, launch, run_alone, streamed
 
 LONG = 100_000
 
@@ -270,7 +270,7 @@ def test_drain_lets_a_session_go_on_for_its_time() -> None:
             await draining
             assert len(answers(await ends[0])) == 2
 
-    asyncio.run(body())
+    run_alone(body())
 
 
 def test_shutdown_ends_a_session_that_waits_for_a_piece() -> None:
@@ -291,4 +291,4 @@ def test_shutdown_ends_a_session_that_waits_for_a_piece() -> None:
             with pytest.raises(EngineDeadError, match="shut down"):
                 await task
 
-    asyncio.run(body())
+    run_alone(body())

@@ -548,6 +548,18 @@ def test_failures(step: Step, status: int, message: str) -> None:
     assert message in last["error"]["message"]
 
 
+def test_what_was_made_before_a_failure_is_given_before_it() -> None:
+    """For a slow reader the last tokens and the failure come as one output."""
+    failing = [Step("a"), Step("b", finish="error", error="broke")]
+    for prompt in ("a", ["a", "b"]):
+        *events, last = post_events(FakeEngine(failing), PATH, {"prompt": prompt})
+        first = [event["choices"][0] for event in events if event["choices"][0]["index"] == 0]
+        assert "".join(choice["text"] for choice in first) == "ab"
+        assert {choice["finish_reason"] for choice in first} == {None}
+        assert "broke" in last["error"]["message"]
+    assert "broke" in refused(FakeEngine(failing), 500)["message"]
+
+
 def test_a_full_queue_is_429() -> None:
     engine = FakeEngine()
     engine.refuses = QueueFullError("full")

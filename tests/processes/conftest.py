@@ -25,6 +25,7 @@ def place(
         monkeypatch.delenv(name)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("TMPDIR", str(path))
+    monkeypatch.setenv("SPT_NOENV", "1")  # setproctitle writes over the environment otherwise
     monkeypatch.setattr(tempfile, "tempdir", str(path))
     here = Place(path)
     create = RuntimeDir.create

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 from framework import OutputKind, SamplingParams
 from framework.transport.runtime_dir import SHARED_MEMORY
 
-__all__ = ["LIMIT_S", "Place", "config", "drill_config", "long_params", "until"]
+__all__ = ["LIMIT_S", "Place", "config", "drill_config", "freeze", "long_params", "until"]
 
 LIMIT_S: Final = 2.0
 """Within so many seconds of a death everything that waited for it has ended."""
@@ -26,6 +27,7 @@ def config(**sections: Mapping[str, Any]) -> dict[str, Any]:
         "executor": {"worker": "scripted"},
         "stats": {"loggers": []},
         "serving": {"stat_loggers": [], "port": 0},
+        "engine": {"start_timeout_s": PATIENCE_S},
     }
     for section, values in sections.items():
         settings[section] = {**settings.get(section, {}), **values}
@@ -45,9 +47,8 @@ def drill_config(
 def long_params(max_tokens: int = 4000, **fields: Any) -> SamplingParams:
     """Does not end by itself soon; outputs bring what is new."""
     fields.setdefault("output_kind", OutputKind.DELTA)
-    return SamplingParams(
-        max_tokens=max_tokens, temperature=0, ignore_eos=True, detokenize=False, **fields
-    )
+    fields.setdefault("temperature", 0)
+    return SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False, **fields)
 
 
 def until(holds: Callable[[], Any], limit_s: float = PATIENCE_S) -> None:
@@ -56,6 +57,17 @@ def until(holds: Callable[[], Any], limit_s: float = PATIENCE_S) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"{holds} does not hold within {limit_s} s"
         time.sleep(0.005)
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP, and wait until no thread runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(") ")[2][0] == "T" for task in tasks)
+
+    until(stopped)
 
 
 class Place:

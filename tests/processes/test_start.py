@@ -11,11 +11,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import framework
 from framework import SamplingParams
 from framework.launcher import Engine
+from framework.plugins.discovery import PluginRef, discover
 from hookspecs import EngineHooks, PluginInfo
 from hookspecs.errors import (
     ConfigError,
@@ -117,22 +119,15 @@ def test_another_version_of_a_plugin_in_the_child_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As if the package was upgraded while the parent ran."""
-    from framework.plugins import discovery, manager
+    from framework.plugins import manager
 
-    monkeypatch.setattr(discovery, "installed_version", lambda distribution: "0.0.1")
-    monkeypatch.setattr(manager, "installed_version", lambda distribution: "0.0.1")
-    refs = manager.discover()
-    monkeypatch.setattr(
-        manager,
-        "discover",
-        lambda: [type(ref)(**{**_fields(ref), "version": "0.0.1"}) for ref in refs],
-    )
-    with pytest.raises(PluginLoadError, match=r"0\.0\.1 here"):
+    monkeypatch.setattr(manager, "discover", lambda: [_older(ref) for ref in discover()])
+    with pytest.raises(PluginLoadError, match=r"there and 0\.0\.1 here"):
         framework.launch(config(engine=SEPARATE))
 
 
-def _fields(struct: Any) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+def _older(ref: PluginRef) -> PluginRef:
+    return msgspec.structs.replace(ref, version="0.0.1")
 
 
 def test_a_child_that_is_killed_while_it_starts_is_told_from_one_that_fails(

@@ -118,9 +118,10 @@ def _add_event(answer: Answer, event: str) -> None:
 
 
 def _choice(answer: Answer, given: dict[str, Any]) -> Choice:
-    while len(answer.choices) <= given["index"]:
+    index: int = given["index"]
+    while len(answer.choices) <= index:
         answer.choices.append(Choice())
-    return answer.choices[given["index"]]
+    return answer.choices[index]
 
 
 def _no_constant(name: str) -> Any:

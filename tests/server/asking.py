@@ -16,7 +16,7 @@ __all__ = ["CHAT", "COMPLETIONS", "Ask", "Form", "greedy", "open_stream", "says"
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 NEIGHBOURS = ([7, 8, 9], [7, 8, 10, 11], [4] * 20)
-NEIGHBOUR_TOKENS = 40
+NEIGHBOUR_TOKENS = 30
 
 
 @dataclass(frozen=True)

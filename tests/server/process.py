@@ -46,11 +46,14 @@ def eventually(holds: Callable[[], Any], what: str, seconds: float = SETTLE_S) -
 class Server:
     """Started by the constructor, ended by `stop`. All requests run in one event loop."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, runner: asyncio.Runner) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: Path, runner: asyncio.Runner, key: str = ""
+    ) -> None:
         command = Path(sys.executable).with_name("framework")
         self.log = log
         """Its standard error."""
         self._runner = runner
+        self._told = False
         with log.open("wb") as stream:
             self._popen = subprocess.Popen(
                 [str(command), "serve", *arguments, "--serving.port", "0"],
@@ -61,7 +64,10 @@ class Server:
         self.process = psutil.Process(self._popen.pid)
         self.url = self._address()
         self.client = httpx.AsyncClient(
-            base_url=self.url, timeout=60, limits=httpx.Limits(max_connections=None)
+            base_url=self.url,
+            headers={"x-api-key": key} if key else {},
+            timeout=60,
+            limits=httpx.Limits(max_connections=None),
         )
         """For use within `run`."""
         self._plain = self._answer_plainly()
@@ -123,11 +129,16 @@ class Server:
         new, self._seen = logged[self._seen :].decode(errors="replace"), len(logged)
         assert "Traceback" not in new, new
 
-    def stop(self) -> int:
-        """End it; its exit code."""
-        if self._popen.poll() is None:
+    def terminate(self) -> None:
+        """Tell it to stop."""
+        if not self._told and self._popen.poll() is None:
+            self._told = True
             self.run(self.client.aclose())
             self._popen.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """End it; its exit code."""
+        self.terminate()
         try:
             return self._popen.wait(timeout=60)
         finally:

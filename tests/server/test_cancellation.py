@@ -156,12 +156,8 @@ def test_requests_of_one_id_are_told_apart(scripted: Server, plain: Any) -> None
         for repeat in range(10):
             async with open_stream(scripted, greedy([9] * 40, LONG), headers=headers) as events:
                 await anext(events)
-            lines = []
-            async with open_stream(
-                scripted, greedy([3 + repeat, 5], 9), headers=headers
-            ) as events:
-                async for line in events:
-                    lines.append(line)
+            async with open_stream(scripted, greedy([3 + repeat, 5], 9), headers=headers) as events:
+                lines = [line async for line in events]
             assert stream_of(lines).only.token_ids == plain([3 + repeat, 5], 9)
         bodies = [{**greedy([20 + i], 30), "return_token_ids": True} for i in range(8)]
         posted = [scripted.client.post(COMPLETIONS, json=b, headers=headers) for b in bodies]

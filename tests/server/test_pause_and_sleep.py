@@ -12,7 +12,8 @@ import pytest
 
 from tests.server.answers import Answer, answer_of, stream_of
 from tests.server.asking import COMPLETIONS, Ask, Form, greedy, open_stream
-from tests.server.process import Server, eventually
+from tests.server.conftest import SCRIPTED, Start
+from tests.server.process import PLAIN, Server, eventually
 
 LENGTH = 300
 PROMPTS = [[5, 6], [7] * 20, [8, 9, 10]]
@@ -249,8 +250,8 @@ def test_sleeping_and_waking_twice_is_as_once(scripted: Server, plain: Any) -> N
         for _ in range(2):
             assert scripted.command("wake_up")["state"] == "running"
         assert said() == expected
-    for level in (-1, 3, 1.5, "1", None):
-        assert answer_of(scripted.post("/admin/sleep", {"level": level})).status == 400
+    for wrong in (-1, 3, 1.5, "1", None):
+        assert answer_of(scripted.post("/admin/sleep", {"level": wrong})).status == 400
     assert said() == expected
 
 
@@ -259,3 +260,25 @@ def test_resume_without_pause_changes_nothing(scripted: Server) -> None:
     for name, state in (("resume", "running"), ("pause", "paused")):
         for _ in range(2):
             assert scripted.command(name)["state"] == state
+
+
+def test_a_drained_server_takes_nothing_more(start: Start, plain: Any) -> None:
+    """The request that runs ends as it should; new ones get 503, and so does readiness."""
+    server = start("scripted", *SCRIPTED)
+
+    async def run() -> Answer:
+        async with open_stream(server, greedy([5], LENGTH)) as events:
+            lines = [await anext(events)]
+            drain = asyncio.create_task(server.client.post("/admin/drain", json={}))
+            lines += [line async for line in events]
+            assert (await drain).status_code == 200
+        return stream_of(lines)
+
+    assert server.run(run()).only.token_ids == plain([5], LENGTH)
+    for _ in range(2):
+        refused = server.post(COMPLETIONS, PLAIN)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+    assert server.get("/health").status_code == 503
+    assert server.get("/health/live").status_code == 200
+    assert server.stop() == 0

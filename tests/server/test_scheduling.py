@@ -61,9 +61,7 @@ def test_an_urgent_request_among_growing_ones(
 
 
 @pytest.mark.parametrize("logprobs", [None, 1])
-def test_eight_requests_in_a_cache_for_two(
-    tight: Server, plain: Any, logprobs: int | None
-) -> None:
+def test_eight_requests_in_a_cache_for_two(tight: Server, plain: Any, logprobs: int | None) -> None:
     """Each is answered as in a cache for all, though some are preempted."""
     before = tight.metrics()["num_preemptions_total"]
     prompts = [[3 + i % 3] * 6 + [i] for i in range(8)]
