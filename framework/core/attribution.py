@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from framework.plugins.failure import describe
 from hookspecs.errors import FrameworkError, InternalError, PluginError, StepError
 
 __all__ = ["Attribution"]
+
+
+_ELSEWHERE: Final = frozenset({"execute_model", "sample_tokens"})
+"""Phases whose work may be done in another process, so that no frame of the plugin is seen. In the
+others, an exception that comes through no plugin's code is the kernel's own."""
 
 
 class Attribution:
@@ -28,14 +34,17 @@ class Attribution:
     def attribute(self, phase: str, error: BaseException) -> FrameworkError:
         """The error to stop the engine with: `error` itself if it names a plugin."""
         candidates = (*self._wrappers[phase], self._implementers[phase])
-        plugin = self._plugin_of(error) or candidates[0]
+        plugin = self._plugin_of(error)
         if isinstance(error, PluginError):
-            error.plugin = error.plugin or plugin
+            error.plugin = error.plugin or plugin or candidates[0]
             return error
         if isinstance(error, InternalError):
             return error
         if not isinstance(error, Exception):
             return InternalError(f"{phase} was interrupted by {type(error).__name__}")
+        if plugin is None and phase not in _ELSEWHERE:
+            return InternalError(f"{phase}: {describe(error)}")
+        plugin = plugin or candidates[0]
         return StepError(
             f"{phase}: plugin {plugin!r} raised {describe(error)}",
             plugin=plugin,

@@ -79,6 +79,8 @@ class ControlPlane:
             self.pause_mode = None
         if state in (EngineState.RUNNING, EngineState.PAUSING, EngineState.PAUSED):
             self.asleep, self.sleep_level = (), None
+        if state is EngineState.RUNNING:
+            self.drain_deadline = None
 
     def take_changed(self) -> bool:
         """Whether the state was changed since the last call."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from framework.core.roster import Roster
 from framework.core.transitions import LATE_REFUSALS
 from framework.core.update import Ending, apply_result
 from hookspecs.errors import (
+    CommandError,
     ContractViolation,
     EngineDeadError,
     FrameworkError,
@@ -471,11 +472,24 @@ class EngineCore:
         try:
             self.call_workers(command, args)
         except BaseException as error:
-            failure = self._attribution.attribute_command(command, error)
-            self._die(failure)
-            if failure is not error and isinstance(error, Exception):
-                raise failure from error
+            self._lose_workers(command, error)
             raise
+
+    def replace_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> None:
+        try:
+            self.call_workers("update_weights", (path, tensors))
+        except (InvalidRequestError, CommandError):
+            raise  # by the contract nothing was replaced
+        except BaseException as error:
+            self._lose_workers("update_weights", error)
+            raise
+
+    def _lose_workers(self, command: str, error: BaseException) -> None:
+        """What they hold now is unknown: going on would give wrong tokens."""
+        failure = self._attribution.attribute_command(command, error)
+        self._die(failure)
+        if failure is not error and isinstance(error, Exception):
+            raise failure from error
 
     def _inside(self) -> list[Request]:
         """Requests that have been taken: those behind a command have not arrived for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from framework.core.control import MEMORY, Call, ControlPlane
@@ -79,6 +79,10 @@ class Kernel(Protocol):
 
     def must_call_workers(self, command: str, args: Sequence[Any]) -> None:
         """The same for one after whose failure nothing is known of the workers' memory."""
+
+    def replace_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> None:
+        """`update_weights` on every worker. InvalidRequestError or CommandError when nothing was
+        replaced; anything else stops the engine, too."""
 
 
 class Operations:
@@ -227,17 +231,13 @@ class Operations:
         }
         if not ready.get(rule.state, True):
             raise CommandError(rule.refusal)
-        changed = True
         plane.enter(rule.next)
         try:
-            kernel.call_workers("update_weights", (arguments.path, arguments.tensors))
-        except InvalidRequestError:
-            changed = False  # by the contract nothing was replaced
-            raise
+            kernel.replace_weights(arguments.path, arguments.tensors)
         finally:
-            plane.enter(rule.then)
-            if changed:
-                self._clear_cache()
+            if plane.alive:
+                plane.enter(rule.then)
+        self._clear_cache()
         plane.weights_version = arguments.version
         return kernel.status()
 
@@ -295,7 +295,9 @@ class Operations:
             raise CommandError(str(error.args[0])) from error
 
     def list_adapters(self, call: Call, arguments: ListAdapters, rule: Transition) -> list[str]:
-        return []
+        self._require(WorkerCapability.ADAPTERS)
+        names: list[str] = self._kernel.call_workers("list_adapters")[0]
+        return names
 
     def load_adapter(self, call: Call, arguments: LoadAdapter, rule: Transition) -> EngineStatus:
         self._require(WorkerCapability.ADAPTERS)

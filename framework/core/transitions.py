@@ -71,8 +71,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 LATE_REFUSALS: Final[dict[S, str]] = {
     S.SLEEPING: "the engine is sleeping and takes no requests; call wake_up first",
     S.WAKING: "the engine is waking and takes no requests yet; call wake_up for what is asleep",
-    S.DRAINING: "the engine is draining and takes no more requests; use another engine, or start "
-    "this one again",
+    S.DRAINING: "the engine is draining and takes no more requests; use another engine, or call "
+    "resume",
 }
 """State to the error with which a request ends that arrives in it."""
 
@@ -92,7 +92,7 @@ _PAUSES: Final = (Operation.PAUSE_ABORT, Operation.PAUSE_WAIT, Operation.PAUSE_K
 _SLEEPS: Final = (Operation.SLEEP_ABORT, Operation.SLEEP_WAIT, Operation.SLEEP_KEEP)
 _WAKES: Final = (Operation.WAKE_MEMORY, Operation.WAKE_UP)
 _AS_BEFORE = "as before"
-_DRAINS = "the engine is draining, and only shutdown follows"
+_DRAINS = "the engine is draining; call resume to take requests again"
 
 
 def _done(
@@ -186,7 +186,7 @@ def _resume() -> Iterator[Transition]:
         yield _done(Operation.RESUME, state, S.RUNNING, "go on", "run")
     for state in (S.SLEEPING, S.WAKING):
         yield _unchanged(Operation.RESUME, state, f"the engine is {state}; call wake_up")
-    yield _unchanged(Operation.RESUME, S.DRAINING, _DRAINS)
+    yield _done(Operation.RESUME, S.DRAINING, S.RUNNING, "go on", "run")
 
 
 def _sleep() -> Iterator[Transition]:
@@ -262,11 +262,11 @@ def _maintain() -> Iterator[Transition]:
             "stand in the way, or are computed again (preempt_running)",
             _AS_BEFORE,
         )
-        yield _done(Operation.ADAPTERS, state, state, _AS_BEFORE, _AS_BEFORE)
-        if state in (S.SLEEPING, S.WAKING):
-            yield _unchanged(Operation.WORKERS, state, f"the engine is {state}; call wake_up first")
-        else:
-            yield _done(Operation.WORKERS, state, state, _AS_BEFORE, _AS_BEFORE)
+        for operation in (Operation.WORKERS, Operation.ADAPTERS):
+            if state in (S.SLEEPING, S.WAKING):
+                yield _unchanged(operation, state, f"the engine is {state}; call wake_up first")
+            else:
+                yield _done(operation, state, state, _AS_BEFORE, _AS_BEFORE)
     operation, pause_first = (
         Operation.UPDATE_WEIGHTS,
         "there are requests in the engine; pause first",

@@ -66,8 +66,7 @@ def _diagram() -> str:
             if edge[0] is not edge[1] and rule.operation not in names:
                 names.append(rule.operation)
     lines = [
-        f"    [*] --> {EngineState.STARTING}",
-        f"    {EngineState.STARTING} --> {EngineState.RUNNING}",
+        f"    [*] --> {EngineState.RUNNING}",
     ]
     for (begin, end), names in labels.items():
         if names:

@@ -153,8 +153,24 @@ class Worker(ABC):
     def update_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> int:
         """Replace parameters in place, from safetensors files or from arrays or tensors by
         checkpoint name; exactly one is given. Returns how many. InvalidRequestError for a name,
-        shape or dtype that does not fit: then nothing is replaced."""
+        shape or dtype that does not fit, CommandError while they can not be replaced: then
+        nothing was. After any other error the engine stops, since it may hold a mixture."""
         raise self._lacking(WorkerCapability.UPDATE_WEIGHTS)
+
+    @command
+    def list_adapters(self) -> list[str]:
+        """Names of the loaded adapters."""
+        raise self._lacking(WorkerCapability.ADAPTERS)
+
+    @command
+    def load_adapter(self, name: str, path: str) -> None:
+        """Load a fine-tuned adapter from a directory. InvalidRequestError when it does not fit."""
+        raise self._lacking(WorkerCapability.ADAPTERS)
+
+    @command
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. InvalidRequestError for a name that is not loaded."""
+        raise self._lacking(WorkerCapability.ADAPTERS)
 
     @command
     def start_profile(self, directory: str) -> None:

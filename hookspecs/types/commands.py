@@ -51,7 +51,7 @@ class Pause(CommandArguments, frozen=True, kw_only=True):
 
 
 class Resume(CommandArguments, frozen=True, kw_only=True):
-    """`resume`: schedule again; takes back a pause that still waits."""
+    """`resume`: schedule again; takes back a pause or a drain that still waits."""
 
 
 class Sleep(CommandArguments, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ class EngineState(StrEnum):
     """RUNNING -> PAUSING -> PAUSED -> SLEEPING -> WAKING -> RUNNING; and the others. The table of
     `docs/control.md` says what each operation does in each state."""
 
-    STARTING = "starting"
     RUNNING = "running"
     PAUSING = "pausing"
     """Requests that started run to their end; no other starts."""
@@ -24,7 +23,7 @@ class EngineState(StrEnum):
     WAKING = "waking"
     """Some of the memory is back; requests that arrive are refused."""
     DRAINING = "draining"
-    """Requests run to their end, then the engine stops; those that arrive are refused."""
+    """Requests run to their end; those that arrive are refused, until it is shut down or resumed."""
     RECONFIGURING = "reconfiguring"
     """Weights are being replaced, between two steps."""
     STOPPED = "stopped"

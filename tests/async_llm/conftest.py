@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from framework import AsyncEngine
 from tests.async_llm.engines import LIMIT_S, launch
+from tests.byte_pieces import save_tokenizer
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -25,7 +25,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="module")
 def launched(runner: asyncio.Runner, text_model: str) -> Iterator[AsyncEngine]:
-    """One engine for the tests of a module, with a token a byte and room for long texts."""
+    """One engine for the tests of a module, with a tokenizer and room for long texts."""
     starting = launch(
         model={"name": text_model},
         cache={"num_blocks": 4096},
@@ -59,22 +59,11 @@ async def assert_idle(engine: AsyncEngine) -> None:
 
 @pytest.fixture(scope="session")
 def text_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Name of a scripted model with a token a byte."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    pieces = ["<pad>", "<bos>", "<eos>", *sorted(byte_level.alphabet())]
-    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
-    backend.pre_tokenizer = byte_level
-    backend.decoder = decoders.ByteLevel()
-    path: Path = tmp_path_factory.mktemp("tokenizer")
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<eos>", bos_token="<bos>", pad_token="<pad>"
-    )
-    made.chat_template = (
+    """Name of a scripted model with a small byte-level tokenizer and a chat template."""
+    path = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(
+        path,
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}",
     )
-    made.save_pretrained(path)
     return f"scripted:{path}"

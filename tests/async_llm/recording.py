@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
 from hookspecs.contracts.stats import (
@@ -88,11 +88,11 @@ class Recording(EngineHooks):
     PLUGIN = PluginInfo(name="recording", api=">=1.0,<2")
 
     @hookimpl
-    def register_stat_loggers(self) -> Iterator[Provider]:
+    def register_stat_loggers(self) -> Iterator[Provider[Any]]:
         yield Provider("recorder", f"{__name__}:Recorder")
 
     @hookimpl
-    def register_tracers(self) -> Iterator[Provider]:
+    def register_tracers(self) -> Iterator[Provider[Any]]:
         yield Provider("spans", f"{__name__}:Spans")
 
 

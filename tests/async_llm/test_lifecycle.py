@@ -92,30 +92,27 @@ def test_a_queue_that_is_full() -> None:
     run_alone(body())
 
 
-def test_many_that_come_together_do_not_exceed_the_limit() -> None:
-    """Also those whose text is tokenised beside the loop after they were let in."""
+def test_many_that_come_together_do_not_exceed_the_limit(text_model: str) -> None:
+    """All are let in before the text of any is tokenised, which happens beside the loop."""
 
     async def body() -> None:
         async with launch(
-            scheduler={"max_num_seqs": 2}, serving={"max_waiting_requests": 1}
+            model={"name": text_model},
+            cache={"num_blocks": 8192},
+            scheduler={"max_num_seqs": 2, "max_num_batched_tokens": 8192},
+            serving={"max_waiting_requests": 1},
+            plugins_options={"scripted": {"max_model_len": 8192}},
         ) as engine:
-            prompts: list[Any] = [[3]] * 6
-
-            async def slow(prompt: Any) -> Any:
-                await asyncio.sleep(0)
-                return prompt
-
-            engine._tokenized = slow  # type: ignore[method-assign]
             results = await asyncio.gather(
                 *[
-                    streamed(engine.generate(prompt, greedy(3), request_id=str(number)))
-                    for number, prompt in enumerate(prompts)
+                    streamed(engine.generate("x" * 5000, greedy(3), request_id=str(number)))
+                    for number in range(6)
                 ],
                 return_exceptions=True,
             )
             refused = [each for each in results if isinstance(each, QueueFullError)]
-            assert len(refused) == 3
-            assert len(results) - len(refused) == 3
+            served = [each for each in results if isinstance(each, list)]
+            assert (len(refused), len(served)) == (3, 3)
 
     run_alone(body())
 
@@ -207,7 +204,7 @@ def test_another_event_loop() -> None:
             engine.shutdown,
         ):
             with pytest.raises(FrameworkError, match="another event loop"):
-                other.run(call())  # type: ignore[no-untyped-call]
+                other.run(call())
         outputs = runner.run(streamed(engine.generate([3], greedy(2), request_id="x")))
         assert len(joined(outputs).token_ids) == 2
         runner.close()
@@ -278,10 +275,8 @@ def test_a_stat_logger_or_tracer_that_raises_is_detached(
             assert (recorder.num_closed, spans.num_closed) == (1, 1)
             await anext(outputs)
             await outputs.aclose()
-            (report,) = [each for each in engine.plugins() if each["name"] == "recording"]
             assert engine.expositions() == []
-            assert report["name"] == "recording"
-            assert await engine.status()
+            assert "recording" in [each["name"] for each in engine.plugins()]
 
     run_alone(body())
     assert "disk full" in caplog.text and "no collector" in caplog.text

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import torch
 
 import framework
 from framework import OutputKind, RequestOutput, SamplingParams
@@ -23,6 +24,16 @@ PARAMS = [
     SamplingParams(max_tokens=8, temperature=0.9, top_p=0.9, seed=17, logprobs=1),
     SamplingParams(max_tokens=6, temperature=1.0, seed=5, n=2, frequency_penalty=0.5),
 ]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A pool of threads that waits for cores which others use takes ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield
+    torch.set_num_threads(before)
 
 
 def config(process: str) -> dict[str, Any]:

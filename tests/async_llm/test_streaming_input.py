@@ -37,13 +37,13 @@ def test_the_context_grows_by_what_was_given_and_generated(
     engine: AsyncEngine, run: Run[Any]
 ) -> None:
     async def body() -> None:
-        pieces = given("ab", [70, 71], {"prompt": "c"}, {"prompt_token_ids": [9], "prompt": "d"})
+        pieces = given("xy", [70, 71], {"prompt": "z"}, {"prompt_token_ids": [9], "prompt": "d"})
         outputs = await streamed(engine.generate(pieces, greedy(3), request_id="s"))
         assert {output.request_id for output in outputs} == {"s"}
         assert [output.finished for output in outputs] == [False] * (len(outputs) - 1) + [True]
         context: list[int] = []
-        a, b, c = await engine.tokenize("abc", add_special_tokens=False)
-        for number, piece in enumerate([[a, b], [70, 71], [c], [9]]):
+        x, y, z = await engine.tokenize("xyz", add_special_tokens=False)
+        for number, piece in enumerate([[x, y], [70, 71], [z], [9]]):
             context += piece
             alone = await streamed(engine.generate(context, greedy(3), request_id="alone"))
             assert answers(outputs)[number] == joined(alone).token_ids
@@ -67,8 +67,7 @@ def test_each_piece_is_answered_before_the_next_is_asked_for(
                 yield [number + 3]
 
         async for output in engine.generate(pieces(), greedy(2), request_id="s"):
-            if output.outputs[0].finish_reason is not None:
-                seen.append("answer")
+            seen += ["answer"] * (output.outputs[0].finish_reason is not None)
         assert seen == ["piece 0", "answer", "piece 1", "answer", "piece 2", "answer", "answer"]
 
     run(body())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,7 @@ def test_streams_bring_what_is_new(engine: Engine) -> None:
     (whole,) = engine.generate([[3, 4]], greedy(12))
     one = engine.stream([3, 4], greedy(12))
     tokens = list(next(one).outputs[0].token_ids)
-    other = engine.stream([9], greedy(4))
-    for output in other:
-        pass
+    list(engine.stream([9], greedy(4)))
     for output in one:
         tokens += output.outputs[0].token_ids
     assert tokens == whole.outputs[0].token_ids
@@ -209,13 +207,14 @@ def test_control(engine: Engine) -> None:
     engine.update_weights(tensors={"offset": np.array([0])}, version="v")
     assert engine.status().weights_version == "v"
     assert engine.reset_prefix_cache()
-    for call, param in (
-        (lambda: engine.pause("now"), "mode"),
-        (lambda: engine.sleep(9), "level"),
-        (lambda: engine.wake_up("weights"), "tags"),
-    ):
+    wrong: list[tuple[Callable[..., object], object, str]] = [
+        (engine.pause, "now", "mode"),
+        (engine.sleep, 9, "level"),
+        (engine.wake_up, "weights", "tags"),
+    ]
+    for method, argument, param in wrong:
         with pytest.raises(InvalidRequestError) as caught:
-            call()
+            method(argument)
         assert caught.value.param == param
     with pytest.raises(UnsupportedFeatureError, match="capability"):
         engine.start_profile("/tmp")

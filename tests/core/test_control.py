@@ -368,19 +368,31 @@ def test_new_weights_hold_for_all_tokens_that_follow(
     assert controlled.core.status().weights_version == "v5"
 
 
-def test_a_failed_update_leaves_everything_as_it_was(
-    controlled: Controlled, monkeypatch: pytest.MonkeyPatch, expected: dict[str, list[int]]
+def test_an_update_that_fails_on_its_way_stops_the_engine(
+    controlled: Controlled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some parameters may be new by then: a mixture must give no tokens."""
+    controlled.add("a")
+    controlled.step(2)
+    controlled.ask(Pause(mode=KEEP)).result(0)
+    spoil(controlled, monkeypatch, update_weights=failing("no disk"))
+    future = controlled.ask(UpdateWeights(path="x", version="v2"))
+    with pytest.raises(StepError, match="no disk"):
+        future.result(0)
+    assert controlled.state is S.DEAD
+    assert controlled.core.status().weights_version == ""
+
+
+def test_an_update_that_is_refused_leaves_everything_as_it_was(
+    controlled: Controlled, expected: dict[str, list[int]]
 ) -> None:
     controlled.add("a")
     controlled.step(2)
     controlled.ask(Pause(mode=KEEP, clear_cache=False)).result(0)
     with pytest.raises(InvalidRequestError, match="no files"):
         controlled.ask(UpdateWeights(path="x", version="v2")).result(0)
-    assert controlled.core.status().num_running == 1
-    spoil(controlled, monkeypatch, update_weights=failing("no disk"))
-    with pytest.raises(OSError, match="no disk"):
-        controlled.ask(UpdateWeights(path="x", version="v2")).result(0)
     status = controlled.core.status()
+    assert status.num_running == 1
     assert (status.state, status.weights_version) == (S.PAUSED, "")
     controlled.ask(Resume())
     controlled.check_idle()

@@ -8,7 +8,9 @@ import pytest
 
 from framework.core.commands import COMMANDS, operation_of
 from framework.core.control import ControlPlane
+from framework.core.engine import EngineCore
 from framework.core.transitions import TRANSITIONS, Operation, Outcome, Transition
+from hookspecs.contracts.worker import WorkerCapability
 from hookspecs.errors import CommandError, EngineDeadError, UnsupportedFeatureError
 from hookspecs.types.commands import (
     CollectiveRpc,
@@ -46,7 +48,7 @@ ARGUMENTS: dict[Operation, CommandArguments] = {
 }
 RESULTS: dict[Operation, Any] = {
     Operation.RESET_PREFIX_CACHE: True,
-    Operation.ADAPTERS: [],
+    Operation.ADAPTERS: ["french"],
     Operation.WORKERS: ["hello"],
 }
 
@@ -57,7 +59,7 @@ def expected() -> dict[str, list[int]]:
 
 
 def test_the_table_is_complete() -> None:
-    passing = {S.STARTING, S.RECONFIGURING}
+    passing = {S.RECONFIGURING}
     assert set(TRANSITIONS) == {(o, s) for o in Operation for s in S if s not in passing}
     assert {operation_of(arguments) for arguments in ARGUMENTS.values()} == set(Operation)
     assert {command.operation for command in COMMANDS.values()} <= {None, *Operation}
@@ -72,9 +74,10 @@ def test_a_row(
 ) -> None:
     with Controlled(num_seqs=1) as controlled:
         worker = controlled.worker
-        monkeypatch.setattr(
-            worker, "commands", lambda: {**type(worker).commands(worker), "greet": lambda: "hello"}
-        )
+        own = {"greet": lambda: "hello", "list_adapters": lambda: ["french"]}
+        monkeypatch.setattr(worker, "commands", lambda: {**type(worker).commands(worker), **own})
+        capabilities = controlled.core.capabilities | {WorkerCapability.ADAPTERS}
+        monkeypatch.setattr(EngineCore, "capabilities", capabilities)
         controlled.add("started")
         controlled.step(2)
         controlled.add("waiting")

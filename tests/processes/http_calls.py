@@ -10,7 +10,7 @@ import httpx
 
 from tests.processes.launches import PATIENCE_S
 
-__all__ = ["Stream", "complete", "metric", "open_stream"]
+__all__ = ["Stream", "complete", "health", "metric", "open_stream"]
 
 
 def _body(max_tokens: int, **fields: Any) -> dict[str, Any]:
@@ -26,10 +26,26 @@ def _body(max_tokens: int, **fields: Any) -> dict[str, Any]:
 
 
 def complete(address: str, max_tokens: int = 3, *, headers: Any = None) -> httpx.Response:
-    """A completion, on a connection of its own."""
-    return httpx.post(
-        f"{address}/v1/completions", json=_body(max_tokens), timeout=PATIENCE_S, headers=headers
-    )
+    """A completion, on a connection of its own. Tried again when a front end that ends had
+    accepted it."""
+    while True:
+        try:
+            return httpx.post(
+                f"{address}/v1/completions",
+                json=_body(max_tokens),
+                timeout=PATIENCE_S,
+                headers=headers,
+            )
+        except (httpx.ReadError, httpx.RemoteProtocolError):
+            continue
+
+
+async def health(client: httpx.AsyncClient, address: str) -> int:
+    """The status of `/health`; 0 when its front end ended meanwhile."""
+    try:
+        return (await client.get(f"{address}/health")).status_code
+    except (httpx.ReadError, httpx.RemoteProtocolError):
+        return 0
 
 
 class Stream:

@@ -69,25 +69,22 @@ def _assert_serves(linked: Linked, handle: int) -> None:
     assert end.finish_codes[end.handles.tolist().index(handle)] == FinishReason.LENGTH
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_wrong_request_is_answered_alone(linked: Linked) -> None:
+    wrongs: list[dict[str, Any]] = [
         {"sampling_params": {"temperature": "hot"}},
         {"prompt_token_ids": ["one"]},
         {"prompt_token_ids": []},
         {"prompt_token_ids": [10**9]},
         {"request_id": 3},
         {"priority": None},
-    ],
-    ids=str,
-)
-def test_a_wrong_request_is_answered_alone(linked: Linked, wrong: dict[str, Any]) -> None:
-    _add(linked, _request(1, **wrong))
-    end = _end_of(linked, 1)
-    assert end.finish_codes.tolist() == [FinishReason.ERROR]
-    assert end.errors is not None
-    assert end.errors[0]
-    _assert_serves(linked, 2)
+    ]
+    for handle, wrong in enumerate(wrongs):
+        _add(linked, _request(handle, **wrong))
+        end = _end_of(linked, handle)
+        assert end.finish_codes.tolist() == [FinishReason.ERROR], wrong
+        assert end.errors is not None
+        assert end.errors[0]
+    _assert_serves(linked, 100)
 
 
 def test_wrong_and_right_requests_come_in_any_order(linked: Linked) -> None:
@@ -144,23 +141,19 @@ def test_wrong_arguments_of_a_command_are_answered(linked: Linked) -> None:
         result_of(Sleep(), _next(linked))
 
 
-@pytest.mark.parametrize(
-    ("command", "args", "text"),
-    [
+def test_a_command_whose_answer_can_not_be_sent_fails_alone(linked: Linked) -> None:
+    calls: list[tuple[str, tuple[Any, ...], str]] = [
         ("odd", (), "its result can not be sent"),
         ("large", (100_000,), "max_message_bytes"),
         ("unspeakable", (), "Unspeakable"),
         ("no_such_command", (), "no_such_command"),
-    ],
-)
-def test_a_command_whose_answer_can_not_be_sent_fails_alone(
-    linked: Linked, command: str, args: tuple[Any, ...], text: str
-) -> None:
-    linked.links.send_command(0, 5, "collective_rpc", CollectiveRpc(command=command, args=args))
-    call = CollectiveRpc(command=command)
-    with pytest.raises(CommandError, match=text):
-        result_of(call, _next(linked))
-    _assert_serves(linked, 1)
+    ]
+    for call_id, (command, args, text) in enumerate(calls):
+        call = CollectiveRpc(command=command, args=args)
+        linked.links.send_command(0, call_id, "collective_rpc", call)
+        with pytest.raises(CommandError, match=text):
+            result_of(call, _next(linked))
+        _assert_serves(linked, call_id)
 
 
 def test_what_is_too_long_is_refused_where_it_is_sent(linked: Linked) -> None:

@@ -42,7 +42,7 @@ def test_kills_of_the_core(place: Place) -> None:
                 ends = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(end) for end in ends} == {EngineDeadError}, ends
 
-    for _ in range(35):
+    for _ in range(40):
         asyncio.run(kill_once())
         assert place.is_clean()
 
@@ -51,7 +51,7 @@ def test_kills_of_the_core(place: Place) -> None:
 def test_kills_of_the_front_end(place: Place) -> None:
     """The core ends by itself, and nothing is left."""
     chosen = _seeded()
-    for _ in range(15):
+    for _ in range(10):
         with parent(place, config(), streams=STREAMS) as program:
             program.line()
             time.sleep(chosen.uniform(0.0, 0.2))

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.processes.http_calls import Stream, complete, metric, open_stream
+from tests.processes.http_calls import Stream, complete, health, metric, open_stream
 from tests.processes.launches import PATIENCE_S, Place, drill_config, freeze, until
 from tests.processes.programs import Program, server
 
@@ -70,7 +70,7 @@ def test_both_answer_share_their_statistics_and_drain(place: Place) -> None:
                         assert ended == 6
                 for _ in range(2):
                     program.send(signal.SIGTERM)
-                    while (await client.get(f"{address}/health")).status_code == 200:
+                    while await health(client, address) != 503:
                         await asyncio.sleep(0.01)
                 end = await streams[0].end()
                 assert (end["finish_reason"], end["done"]) == ("abort", True)

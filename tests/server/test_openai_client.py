@@ -20,6 +20,8 @@ from tests.server.process import Server
 pytestmark = pytest.mark.slow
 
 PROMPT = "The capital of France is"
+once = pytest.mark.parametrize("client", ["synchronous"], indirect=True)
+"""What depends on the fields of a request and not on the kind of client."""
 MESSAGES: Any = [{"role": "user", "content": "Name three fruits."}]
 
 
@@ -90,6 +92,7 @@ def test_models(client: Client, real: Server) -> None:
     assert client("models.retrieve", model=real.model).id == real.model
 
 
+@once
 def test_completions_of_texts_and_token_ids(complete: Any, tokenizer: Any) -> None:
     """One text, two texts and token ids get the same answers, in order."""
     one = complete()
@@ -105,6 +108,7 @@ def test_completions_of_texts_and_token_ids(complete: Any, tokenizer: Any) -> No
     assert by_ids.choices[0].text == one.choices[0].text
 
 
+@once
 def test_completion_with_echo_and_logprobs(complete: Any) -> None:
     """The prompt comes first, its first token without logprob, the rest with finite ones."""
     echoed = complete(echo=True, logprobs=2).choices[0]
@@ -123,6 +127,7 @@ def test_completion_with_echo_and_logprobs(complete: Any) -> None:
     )
 
 
+@once
 def test_several_completions_and_the_best(complete: Any) -> None:
     """n outputs differ; of `best_of` the most likely are given; one seed repeats them."""
     arguments = {"temperature": 1.0, "seed": 7}
@@ -135,6 +140,7 @@ def test_several_completions_and_the_best(complete: Any) -> None:
     assert best.usage.completion_tokens == 15
 
 
+@once
 def test_a_completion_with_a_stop_string(complete: Any) -> None:
     """The text ends before it."""
     stopped = complete(max_tokens=12, stop=["."]).choices[0]
@@ -165,6 +171,7 @@ def test_chat(chat: Any) -> None:
     assert stopped.message.content == choice.message.content.partition(word)[0]
 
 
+@once
 def test_chat_with_logprobs(chat: Any) -> None:
     """Greedy tokens are the most likely ones, and their bytes are the text."""
     choice = chat(max_completion_tokens=12, logprobs=True, top_logprobs=3).choices[0]

@@ -17,8 +17,8 @@ from tests.server.process import Server
 
 pytestmark = pytest.mark.slow
 
-NEW_TOKENS = 6
-LONGEST = 255
+NEW_TOKENS = 5
+LONGEST = 100
 """Tokens of a prompt. The few longer ones cost the reference most of its time."""
 CLIENTS = 32
 
