@@ -163,14 +163,14 @@ class EngineSection(Section, frozen=True, kw_only=True):
         float, Meta(gt=0, description="Seconds without a sign of life until it is not ready.")
     ] = 5.0
     stall_timeout_s: Annotated[
-        float, Meta(gt=0, description="Seconds that one step may take until it is not ready.")
+        float, Meta(gt=0, description="Seconds of silence, or in one step, until it is not live.")
     ] = 60.0
     transport: Annotated[
         Transport,
         Meta(description="Between processes: ipc sockets, or tcp with CURVE keys on loopback."),
     ] = Transport.IPC
     max_message_bytes: Annotated[
-        int, Meta(ge=1 << 16, description="Bytes of one message between processes.")
+        int, Meta(ge=1 << 22, description="Bytes of one message between processes.")
     ] = 1 << 30
     debug: Annotated[
         bool, Meta(description="Check all invariants after every step; a raising observer raises.")

@@ -94,6 +94,10 @@ def _spec(
 
 
 _PREFILLED: Final = "Outputs whose prompt was computed to the end"
+_GENERATED: Final = f"{_PREFILLED}, without embeddings"
+_PROCESS: Final = (
+    "`process` is `engine-core-N` or `frontend`; `frontend-N` where `serving.processes` is above 1."
+)
 
 CATALOGUE: Final[tuple[MetricSpec, ...]] = (
     _gauge("num_requests_running", "requests", "Requests that steps are computed for."),
@@ -151,7 +155,8 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "requests",
         "outputs",
         "Outputs of requests that ended, by why they ended.",
-        "Each of the n outputs of a request counts, once, whatever ended it.",
+        "Each of the n outputs of a request counts, once, whatever ended it. An embedding is one "
+        "output.",
         labels=(*ENGINE, "finish_reason"),
         vllm="vllm:request_success_total",
         vllm_labels={"finish_reason": "finished_reason"},
@@ -160,6 +165,7 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "admission_rejections",
         "requests",
         "Requests that were refused before they reached an engine, by reason.",
+        "`draining`, `queue_full`, `sleeping` or `waking`.",
         labels=("model_name", "reason"),
     ),
     _counter(
@@ -238,21 +244,21 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "seconds",
         BucketFamily.REQUEST_LATENCY,
         "From first scheduled to the first token.",
-        f"{_PREFILLED}.",
+        f"{_GENERATED}.",
     ),
     _histogram(
         "request_decode_time_seconds",
         "seconds",
         BucketFamily.REQUEST_LATENCY,
         "From the first to the last token.",
-        f"{_PREFILLED}.",
+        f"{_GENERATED}.",
     ),
     _histogram(
         "request_inference_time_seconds",
         "seconds",
         BucketFamily.REQUEST_LATENCY,
         "From first scheduled to the last token.",
-        f"{_PREFILLED}.",
+        f"{_GENERATED}.",
     ),
     _histogram(
         "request_prompt_tokens",
@@ -273,21 +279,21 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "tokens",
         BucketFamily.REQUEST_TOKENS,
         "Tokens that were generated.",
-        f"{_PREFILLED}.",
+        f"{_GENERATED}.",
     ),
     _histogram(
         "request_params_max_tokens",
         "tokens",
         BucketFamily.REQUEST_TOKENS,
         "The limit of generated tokens that was asked for.",
-        "All outputs that have one.",
+        "All outputs that have one; embeddings have none.",
     ),
     _histogram(
         "request_params_n",
         "outputs",
         BucketFamily.REQUEST_PARAMS_N,
         "Outputs that the request asked for.",
-        "All outputs: a request with n outputs counts n times.",
+        "All outputs but embeddings: a request with n outputs counts n times.",
     ),
     _histogram(
         "request_num_preemptions",
@@ -300,6 +306,7 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "plugin_calls",
         "calls",
         "Calls of a plugin's hook.",
+        _PROCESS,
         labels=("plugin", "hook", "process"),
         vllm="",
         origin=Origin.TOTALS,
@@ -308,6 +315,7 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "plugin_errors",
         "calls",
         "Calls of a plugin's hook that raised.",
+        _PROCESS,
         labels=("plugin", "hook", "process"),
         vllm="",
         origin=Origin.TOTALS,
@@ -316,6 +324,7 @@ CATALOGUE: Final[tuple[MetricSpec, ...]] = (
         "plugin_seconds",
         "seconds",
         "Time spent in a plugin's hook.",
+        _PROCESS,
         labels=("plugin", "hook", "process"),
         vllm="",
         origin=Origin.TOTALS,

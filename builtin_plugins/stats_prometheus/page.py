@@ -26,6 +26,8 @@ waiting, and `framework_invalid_values_total` is 0:
 - The sum of `framework_request_generation_tokens` is `framework_generation_tokens_total`.
 - The count of these histograms is that of outputs whose prompt was computed to the end. Others,
   which were aborted, failed or timed out before, count in none of the numbers of tokens.
+- An embedding is an output without generated tokens: it counts in none of the histograms of them,
+  of their times and of sampling parameters, but in all others.
 - `framework_num_requests_running`, `framework_num_requests_waiting` and
   `framework_kv_cache_usage_perc` are 0.
 """

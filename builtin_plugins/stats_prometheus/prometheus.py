@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from builtin_plugins.stats_prometheus.buckets import bounds
 from builtin_plugins.stats_prometheus.options import PrometheusOptions
 from builtin_plugins.stats_prometheus.sharing import share
-from hookspecs.contracts.frontend import Exposition
-from hookspecs.contracts.stats import StatLogger, StatLoggerContext
+from hookspecs.contracts.stats import Exposition, StatLogger, StatLoggerContext
 from hookspecs.types.stats import IterationStats, SchedulerStats
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ class PrometheusStatLogger(StatLogger):
         shared = context.shared_dir
         folder = None if shared is None else share(shared, context.plugin)
         # Only now: prometheus-client must not be imported before it is told of the folder.
+        from builtin_plugins.stats_prometheus.recorder import show_rejections
         from builtin_plugins.stats_prometheus.store import Store
 
         options: PrometheusOptions = context.options
@@ -41,6 +41,7 @@ class PrometheusStatLogger(StatLogger):
         self._store = Store(
             bounds(options.buckets, context.max_model_len), model=context.model, shared_dir=folder
         )
+        show_rejections(self._store, context.model)
         self._recorders: dict[int, Recorder] = {}
         for engine_index in context.engine_indexes:
             self._recorder(engine_index)

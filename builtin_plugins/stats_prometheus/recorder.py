@@ -8,9 +8,14 @@ from builtin_plugins.stats_prometheus.catalogue import CATALOGUE, PREFIX, Origin
 from builtin_plugins.stats_prometheus.store import Store
 from hookspecs.types.control import EngineState
 from hookspecs.types.request import FinishReason
-from hookspecs.types.stats import FinishedRequestStats, IterationStats, SchedulerStats
+from hookspecs.types.stats import (
+    FinishedRequestStats,
+    IterationStats,
+    RejectionReason,
+    SchedulerStats,
+)
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "show_rejections"]
 
 SLEEP_STATES: Final = ("awake", "weights_offloaded", "discard_all")
 """By level."""
@@ -21,6 +26,12 @@ KNOWN: Final[dict[str, tuple[str, ...]]] = {
     "source": ("local_compute", "local_cache_hit"),
 }
 """Labels whose values are known beforehand."""
+
+
+def show_rejections(store: Store, model: str) -> None:
+    """Expose the refusals of requests, which belong to no engine, before the first one."""
+    for reason in RejectionReason:
+        store.show("admission_rejections_total", (model, str(reason)))
 
 
 class Recorder:
@@ -91,19 +102,26 @@ class Recorder:
         store.add("requests_total", (*engine, str(stats.finish_reason)), 1)
         store.observe("e2e_request_latency_seconds", engine, stats.e2e_latency)
         store.observe("request_num_preemptions", engine, stats.num_preemptions)
-        store.observe("request_params_n", engine, stats.n)
+        if not stats.pooling:
+            store.observe("request_params_n", engine, stats.n)
         if stats.max_tokens is not None:
             store.observe("request_params_max_tokens", engine, stats.max_tokens)
         if not stats.prefilled:
             return
-        inference = stats.prefill_time + stats.decode_time
         computed = stats.num_prompt_tokens - stats.num_cached_tokens
         store.observe("request_queue_time_seconds", engine, stats.queue_time)
+        store.observe("request_prompt_tokens", engine, stats.num_prompt_tokens)
+        store.observe("request_prefill_kv_computed_tokens", engine, computed)
+        if not stats.pooling:
+            self._generated(stats)
+
+    def _generated(self, stats: FinishedRequestStats) -> None:
+        """What only an output has that samples tokens."""
+        store, engine = self._store, self._engine
+        inference = stats.prefill_time + stats.decode_time
         store.observe("request_prefill_time_seconds", engine, stats.prefill_time)
         store.observe("request_decode_time_seconds", engine, stats.decode_time)
         store.observe("request_inference_time_seconds", engine, inference)
-        store.observe("request_prompt_tokens", engine, stats.num_prompt_tokens)
-        store.observe("request_prefill_kv_computed_tokens", engine, computed)
         store.observe("request_generation_tokens", engine, stats.num_generation_tokens)
         if stats.num_generation_tokens > 1:
             mean = stats.mean_time_per_output_token

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, Tr
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from builtin_plugins.tracer_otlp.attributes import FAILURES, attributes_of
+from builtin_plugins.tracer_otlp.attributes import FAILURES, attributes_of, operation_of
 from builtin_plugins.tracer_otlp.exporter import CollectorExporter
 from builtin_plugins.tracer_otlp.options import OtlpOptions
 from builtin_plugins.tracer_otlp.phases import phases_of, started_at_ns
@@ -34,7 +34,8 @@ PROBE_S: Final = 5.0
 
 
 class OtlpTracer(Tracer):
-    """One span `llm_request` an output, with a child for each phase it went through.
+    """One span an output, with a child for each phase it went through. As OpenTelemetry's
+    conventions have it, its name is the operation and the model: `text_completion NAME`.
 
     Spans are made when an output ends and sent by a thread; a caller's W3C trace context
     (https://www.w3.org/TR/trace-context/) is their parent, and its decision on sampling is kept.
@@ -69,7 +70,7 @@ class OtlpTracer(Tracer):
 
     def on_request_finished(self, request: FinishedRequest) -> None:
         span = self._tracer.start_span(
-            "llm_request",
+            f"{operation_of(request)} {self.context.model}",
             context=self._propagator.extract(request.trace_headers, context=Context()),
             kind=SpanKind.SERVER,
             start_time=started_at_ns(request),

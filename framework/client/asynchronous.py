@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,6 +17,7 @@ from framework.client.ledger import RequestLedger
 from framework.client.links import EngineLinks
 from framework.core.commands import check_arguments, command_of
 from framework.core.info import EngineInfo
+from framework.plugins.failure import describe
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.control import EngineHealth, EngineState
@@ -24,6 +26,8 @@ from hookspecs.types.request import EngineCoreRequest, FinishReason
 from hookspecs.types.stats import PluginCallStats
 
 __all__ = ["AsyncClient"]
+
+logger = logging.getLogger("framework.client")
 
 _MESSAGES_AT_ONCE: Final = 16
 """Messages that are read before other tasks get their turn."""
@@ -141,22 +145,29 @@ class AsyncClient:
     def _on_readable(self) -> None:
         if self._loop is None:
             return
-        for _ in range(_MESSAGES_AT_ONCE):
-            if not self._take():
-                break
-        else:
-            # The descriptor is edge-triggered: what is left would not be announced.
-            self._loop.call_soon(self._on_readable)
+        try:
+            for _ in range(_MESSAGES_AT_ONCE):
+                if not self._take():
+                    break
+            else:
+                # The descriptor is edge-triggered: what is left would not be announced.
+                self._loop.call_soon(self._on_readable)
+        except Exception as error:
+            # Nobody would hear of it in a callback, and callers would wait for what is lost.
+            logger.exception("messages of engine cores can not be taken any more")
+            self._links.lose_all(f"the front end failed: {describe(error)}")
         self._fail_calls()
 
     def _on_death(self, engine_index: int, reason: str) -> None:
         """What it has sent comes first: outputs, and maybe why it ends."""
         if self._loop is None:
             return
-        while self._take():
-            pass
-        self._links.mark_dead(engine_index, reason)
-        self._fail_calls()
+        try:
+            while self._take():
+                pass
+        finally:
+            self._links.mark_dead(engine_index, reason)
+            self._fail_calls()
 
     def _take(self) -> bool:
         """Take the next message; False when there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from framework.core.start import CoreStart, FrontEndAddress
 from framework.plugins.manager import PluginManager
-from framework.process.supervisor import Child, StartUp, stop_all
+from framework.process.supervisor import Child, StartUp, stop_all, wait_all_ready
 from framework.transport.curve import CurveKeys
 from framework.transport.runtime_dir import RuntimeDir
 from hookspecs.contracts.model import ResolvedModel
@@ -59,10 +59,8 @@ class EngineProcesses:
             raise
 
     def wait_ready(self, shown: StartUp) -> None:
-        """Until all are ready. Raises what the first that fails reports, see `Child`."""
-        deadline = time.monotonic() + self._start_timeout_s
-        for child in self.children:
-            child.wait_ready(deadline, shown)
+        """Until all are ready. Raises as `wait_all_ready`."""
+        wait_all_ready(self.children, time.monotonic() + self._start_timeout_s, shown)
 
     def stop(self, drain_s: float = 0.0) -> None:
         """End all; requests get `drain_s` seconds. Safe to call twice."""

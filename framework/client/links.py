@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import zmq
 
@@ -67,8 +67,12 @@ class EngineLinks:
             "tcp://127.0.0.1:*" if tcp else runtime_dir.address(f"{client_index}-{name}")
             for name in ("inputs", "outputs")
         )
-        self._router = sockets.bind(zmq.ROUTER, inputs)
-        self._pull = sockets.bind(zmq.PULL, outputs)
+        try:
+            self._router = sockets.bind(zmq.ROUTER, inputs)
+            self._pull = sockets.bind(zmq.PULL, outputs)
+        except BaseException:
+            self.close()
+            raise
         self.address = FrontEndAddress(
             inputs=bound_address(self._router), outputs=bound_address(self._pull)
         )
@@ -150,13 +154,18 @@ class EngineLinks:
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, deadline - time.monotonic())
-            if not self._pull.poll(math.ceil(1000 * wait_s)):
+            if wait_s and not self._pull.poll(math.ceil(1000 * wait_s)):
                 return None
-            frames = [part.buffer for part in self._pull.recv_multipart(copy=False)]
+            try:
+                parts = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return None
+            frames = [part.buffer for part in parts]
             try:
                 kind, body = self._decoder.decode(frames)
+                self._check(kind, body)
             except TransportError as error:
-                self._lose_all(f"what it sent can not be read: {error}")
+                self.lose_all(f"what it sent can not be read: {error}")
                 continue
             if kind is MessageKind.OUTPUTS:
                 self.vital_signs[body.engine_index].heard()
@@ -169,6 +178,19 @@ class EngineLinks:
                 # Its own words say more than how its process ended, which may be known before.
                 signs = self.vital_signs[body.engine_index]
                 signs.death = f"{body.error_type}: {body.error}"
+                if body.plugin and body.plugin not in body.error:
+                    signs.death += f" (plugin {body.plugin!r})"
+
+    def _check(self, kind: MessageKind, body: Any) -> None:
+        """TransportError for what can be decoded and still not be true."""
+        engine_index = getattr(body, "engine_index", 0)
+        if not 0 <= engine_index < len(self.vital_signs):
+            raise TransportError(f"it calls itself engine core {engine_index}")
+        if kind is MessageKind.OUTPUTS:
+            rows = len(body.handles)
+            lengths = (len(body.num_tokens), len(body.finish_codes), int(body.num_tokens.sum()))
+            if lengths != (rows, rows, len(body.token_ids)):
+                raise TransportError(f"columns of a bundle have wrong lengths: {lengths}")
 
     def plugin_calls(self) -> list[PluginCallStats]:
         """What the plugins in the engine cores did, as last told."""
@@ -193,7 +215,7 @@ class EngineLinks:
         for engine_index in range(len(self.vital_signs)):
             self.check_alive(engine_index)
 
-    def _lose_all(self, reason: str) -> None:
+    def lose_all(self, reason: str) -> None:
         """A message that can not be read does not say either whose it is."""
         for engine_index in range(len(self.vital_signs)):
             self.mark_dead(engine_index, reason)

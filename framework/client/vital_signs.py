@@ -12,7 +12,7 @@ from hookspecs.types.stats import PluginCallStats
 
 __all__ = ["VitalSigns"]
 
-_SERVING = frozenset({EngineState.RUNNING, EngineState.RECONFIGURING})
+_SERVING = frozenset({EngineState.RUNNING})
 
 
 class VitalSigns:
@@ -55,8 +55,9 @@ class VitalSigns:
         self._heard_at = self._beat_at
 
     def health(self) -> EngineHealth:
-        """Not ready when it is silent, when a step takes too long, or in a state that does not
-        serve; not live when dead, or silent or stuck for `engine.stall_timeout_s`."""
+        """Not ready when it is silent, does a command, has a step that takes too long, or is in a
+        state that does not serve; not live when dead, or silent or in one step for
+        `engine.stall_timeout_s`. A command takes as long as it takes."""
         if self.death is not None:
             return EngineHealth(live=False, ready=False, reason=f"{self._name}: {self.death}")
         now, limits = self._clock(), self._limits
@@ -68,6 +69,9 @@ class VitalSigns:
                 reason=f"{self._name} gave no sign of life for {silent_s:.1f} s",
             )
         busy_s = self._busy_s(now)
+        if busy_s and self._beat is not None and self._beat.command:
+            reason = f"{self._name} has done {self._beat.command} for {busy_s:.0f} s"
+            return EngineHealth(live=True, ready=False, reason=reason)
         if not busy_s <= limits.stall_timeout_s:
             return EngineHealth(
                 live=False,

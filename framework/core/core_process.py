@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from framework.core.commands import command_of
 from framework.core.engine import EngineCore
 from framework.core.input_thread import (
     Abort,
@@ -25,8 +26,8 @@ from framework.core.input_thread import (
 )
 from framework.core.output_thread import LoopProgress, OutputThread
 from framework.process.remote_error import error_to_send
-from hookspecs.errors import EngineDeadError
-from hookspecs.types.commands import CommandArguments, Drain
+from hookspecs.errors import CommandError, EngineDeadError
+from hookspecs.types.commands import CommandArguments, Drain, Resume
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
 from hookspecs.types.request import FinishReason
 
@@ -61,9 +62,9 @@ class EngineCoreProcess:
         while self._drained is None or not self._drained.done():
             self._take_inputs()
             if self._core.has_work:
-                self._progress.step_begins()
+                self._progress.begins()
                 outputs = self._core.step()
-                self._progress.step_ends()
+                self._progress.ends()
                 for client_index, bundle in outputs.items():
                     self._output.outputs(client_index, bundle)
             self._tell_state()
@@ -120,6 +121,11 @@ class EngineCoreProcess:
             self._tell_state()  # first: who has the answer must know the state
             self._output.result(call.client_index, result)
 
+        if self._drained is not None and isinstance(call.arguments, Resume):
+            refused: Future[Any] = Future()
+            refused.set_exception(CommandError("the engine core was told to stop"))
+            answer(refused)
+            return
         self._command(call.arguments).add_done_callback(answer)
 
     def _tell_state(self) -> None:
@@ -128,7 +134,7 @@ class EngineCoreProcess:
             self._output.heartbeat()
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:
-        self._progress.step_begins()
+        self._progress.begins(command_of(arguments).name)
         try:
             return self._core.command(arguments)
         except EngineDeadError as error:
@@ -136,7 +142,7 @@ class EngineCoreProcess:
             failed.set_exception(error)
             return failed
         finally:
-            self._progress.step_ends()
+            self._progress.ends()
 
 
 def refusal(engine_index: int, client_index: int, handle: int, why: str) -> EngineCoreOutputs:

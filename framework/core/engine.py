@@ -131,9 +131,8 @@ class EngineCore:
 
     def _add(self, request: Request) -> None:
         self._roster.number(request)
-        refusal = self._roster.refusal(request)
-        if refusal is not None:
-            self._refuse(request, refusal)
+        if request.refusal is not None:
+            self._refuse(request, request.refusal)
             return
         self._roster.enter(request)
         self._inputs.append(request)

@@ -11,10 +11,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 import zmq
+from msgspec import Meta
 
 from framework.core.commands import COMMANDS
 from framework.core.request import Request
@@ -106,7 +107,7 @@ Input: TypeAlias = Add | Abort | Call | Wave | ExecutorFailed | StopRequested | 
 class _Head(msgspec.Struct):
     """What is needed to answer a request that can not be read."""
 
-    handle: int
+    handle: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class InputThread:

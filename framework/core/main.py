@@ -17,6 +17,7 @@ from framework.core.core_process import EngineCoreProcess, refusal
 from framework.core.engine import EngineCore
 from framework.core.info import EngineInfo, engine_info
 from framework.core.input_thread import (
+    Abort,
     ExecutorFailed,
     Input,
     InputThread,
@@ -32,10 +33,11 @@ from framework.process.child import Parent, run_child
 from framework.process.exit_codes import ExitCode
 from framework.process.remote_error import error_to_send
 from framework.transport.codec import Encoder
-from framework.transport.messages import EngineDead, encode_hello
+from framework.transport.messages import AbortRequests, EngineDead, encode_hello
 from framework.transport.runtime_dir import RuntimeDir
 from framework.transport.sockets import Sockets
 from framework.transport.tensor_ipc import TensorStore
+from hookspecs.types.request import FinishReason
 
 __all__ = ["main"]
 
@@ -95,6 +97,9 @@ def _serve(
         plugin_calls=lambda: call_stats(plugins.report(), parent.start.name),
         interval_s=config.engine.heartbeat_timeout_s / 5,
         encoder=Encoder(tensors, max_bytes=config.engine.max_message_bytes),
+        give_up=lambda client, handles: inputs.put(
+            Abort(client, AbortRequests(handles=handles, reason=FinishReason.ERROR))
+        ),
         failed=lambda error: inputs.put(ThreadFailed(error)),
     )
     reader = InputThread(

@@ -13,6 +13,7 @@ import msgspec
 import zmq
 
 from framework.core.engine import EngineCore
+from framework.core.extras import without_extras
 from framework.plugins.failure import describe
 from framework.process.remote_error import printable
 from framework.transport.codec import Buffer, Encoder
@@ -29,28 +30,30 @@ _FLUSH_S: Final = 5.0
 class LoopProgress:
     """Where the loop is. Written by the main thread, read by the output thread."""
 
-    __slots__ = ("_core", "_step_began")
+    __slots__ = ("_began", "_command", "_core")
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._step_began: float | None = None
+        self._began: float | None = None
+        self._command = ""
 
-    def step_begins(self) -> None:
+    def begins(self, command: str = "") -> None:
         """A step, or a command, is about to run."""
-        self._step_began = time.monotonic()
+        self._command, self._began = command, time.monotonic()
 
-    def step_ends(self) -> None:
+    def ends(self) -> None:
         """It has run."""
-        self._step_began = None
+        self._began = None
 
     def heartbeat(self, plugin_calls: list[PluginCallStats]) -> Heartbeat:
         """How it is now."""
-        began = self._step_began
+        began, command = self._began, self._command
         return Heartbeat(
             engine_index=self._core.parts.engine_index,
             state=self._core.state,
             step=self._core.step_count,
             busy_s=0.0 if began is None else time.monotonic() - began,
+            command="" if began is None else command,
             plugin_calls=plugin_calls,
         )
 
@@ -74,14 +77,17 @@ class OutputThread:
         plugin_calls: Callable[[], list[PluginCallStats]],
         interval_s: float,
         encoder: Encoder,
+        give_up: Callable[[int, list[int]], None],
         failed: Callable[[Exception], None],
     ) -> None:
         """`sockets`: PUSH, by client index, connected. `listening`: clients that get heartbeats
-        while nothing happens, too. `interval_s`: between heartbeats. `failed`: told what has
-        ended the thread."""
+        while nothing happens, too. `interval_s`: between heartbeats. `give_up`: (client index,
+        handles) of requests whose outputs can not be sent. `failed`: told of a message that
+        can not be sent."""
         self._sockets = sockets
         self._everyone = range(len(sockets))
         self._listening = listening
+        self._give_up = give_up
         self._failed = failed
         self._progress = progress
         self._plugin_calls = plugin_calls
@@ -117,27 +123,34 @@ class OutputThread:
 
     def _run(self) -> None:
         next_beat, step = time.monotonic(), -1
+        while True:
+            left_s = next_beat - time.monotonic()
+            if left_s <= 0:  # also while there is always something to send
+                beat = self._progress.heartbeat(self._plugin_calls())
+                clients = self._everyone if beat.step != step else self._listening
+                next_beat, step = time.monotonic() + self._interval_s, beat.step
+                self._try_to_send(_Item(MessageKind.HEARTBEAT, None, beat), clients)
+                continue
+            try:
+                item = self._items.get(timeout=left_s)
+            except queue.Empty:
+                continue
+            if item is None:
+                break
+            if item.kind is MessageKind.HEARTBEAT:
+                item = _Item(item.kind, None, self._progress.heartbeat(self._plugin_calls()))
+            one = item.client_index
+            self._try_to_send(item, self._everyone if one is None else (one,))
+        for sock in self._sockets:
+            sock.close()
+
+    def _try_to_send(self, item: _Item, clients: Sequence[int]) -> None:
+        """A failure stops the engine, but not this thread: it has still to say why."""
         try:
-            while True:
-                try:
-                    item = self._items.get(timeout=max(0.0, next_beat - time.monotonic()))
-                except queue.Empty:
-                    beat = self._progress.heartbeat(self._plugin_calls())
-                    clients = self._everyone if beat.step != step else self._listening
-                    next_beat, step = time.monotonic() + self._interval_s, beat.step
-                    self._send(_Item(MessageKind.HEARTBEAT, None, beat), clients)
-                    continue
-                if item is None:
-                    return
-                if item.kind is MessageKind.HEARTBEAT:
-                    item = _Item(item.kind, None, self._progress.heartbeat(self._plugin_calls()))
-                one = item.client_index
-                self._send(item, self._everyone if one is None else (one,))
+            self._send(item, clients)
         except Exception as error:
+            logger.critical("a message to a front end can not be sent", exc_info=error)
             self._failed(error)
-        finally:
-            for sock in self._sockets:
-                sock.close()
 
     def _send(self, item: _Item, clients: Sequence[int]) -> None:
         try:
@@ -148,8 +161,8 @@ class OutputThread:
             self._sockets[client].send_multipart(frames, copy=False)
 
     def _unsendable(self, item: _Item, error: Exception) -> list[Buffer]:
-        """What plugins made can hold what has no form as a message: the result of a command, and
-        the text of an error."""
+        """What plugins made can hold what has no form as a message: the result of a command, the
+        text of an error; and what requests asked for can be too much for one."""
         message = item.message
         if isinstance(message, UtilityResult):
             message = UtilityResult(
@@ -157,10 +170,9 @@ class OutputThread:
                 error_type="CommandError",
                 error=f"it was done, but its result can not be sent: {printable(describe(error))}",
             )
-        elif isinstance(message, EngineCoreOutputs) and message.errors:
-            errors = {row: printable(text) for row, text in message.errors.items()}
-            message = msgspec.structs.replace(message, errors=errors)
+        elif isinstance(message, EngineCoreOutputs):
+            message, failed = without_extras(message, printable(describe(error)))
+            self._give_up(message.client_index, failed)
         else:
-            logger.critical("a message to a front end can not be sent", exc_info=error)
             raise error
         return encode_message(self._encoder, item.kind, message)

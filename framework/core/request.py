@@ -36,6 +36,7 @@ class Request:
         "prompt_logprobs",
         "prompt_token_ids",
         "queued_at",
+        "refusal",
         "scheduled_at",
         "slot",
         "status",
@@ -62,6 +63,8 @@ class Request:
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
+        self.refusal: str | None = None
+        """Why it can not be served whatever happens."""
         self.prompt_token_ids = wire.prompt_token_ids
         self.num_prompt_tokens = len(wire.prompt_token_ids)
         self.output_token_ids: list[int] = []

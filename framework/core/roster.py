@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from framework.core.numbers import wrong_numbers
 from framework.core.parts import EngineParts
 from framework.core.pooling import pooling_refusal
 from framework.core.request import Request
@@ -46,19 +47,21 @@ class Roster:
         )
 
     def make(self, wire: EngineCoreRequest) -> Request:
-        """The engine's own form of a request."""
-        return Request(
+        """The engine's own form of a request. Any thread."""
+        request = Request(
             wire,
             arrival=0,
             max_model_len=self._parts.max_model_len,
             block_size=self._parts.config.cache.block_size,
             queued_at=self._parts.clock(),
         )
+        request.refusal = self._refusal(request)
+        return request
 
     def prepare(self, wire: EngineCoreRequest) -> Request:
         """`make`, with what costs time computed."""
         request = self.make(wire)
-        if self.refusal(request) is None:
+        if request.refusal is None:
             _ = request.block_hashes
         return request
 
@@ -77,7 +80,7 @@ class Roster:
         del self._by_id[request.request_id]
         del self._by_handle[request.wire.client_index, request.wire.handle]
 
-    def refusal(self, request: Request) -> str | None:
+    def _refusal(self, request: Request) -> str | None:
         """Why a request can not be served whatever happens; front ends check the same, and
         more, before they send one."""
         parts = self._parts
@@ -98,6 +101,9 @@ class Roster:
                 f"{request.num_prompt_tokens}), but the KV cache holds {cache}; lower max_tokens "
                 "or raise cache.kv_bytes"
             )
+        wrong = wrong_numbers(request.wire, info.vocab_size)
+        if wrong is not None:
+            return wrong
         pooling = request.wire.pooling
         if pooling is None:
             return None

@@ -8,13 +8,14 @@ from typing import Final
 from hookspecs.config import EngineConfig
 from hookspecs.errors import EngineUnavailableError, QueueFullError
 from hookspecs.types.control import EngineState
+from hookspecs.types.stats import RejectionReason
 
 __all__ = ["Admission"]
 
 _REFUSING: Final = {
-    EngineState.SLEEPING: "sleeps; wake it up first",
-    EngineState.WAKING: "wakes up; try again",
-    EngineState.DRAINING: "is being stopped",
+    EngineState.SLEEPING: (RejectionReason.SLEEPING, "sleeps; wake it up first"),
+    EngineState.WAKING: (RejectionReason.WAKING, "wakes up; try again"),
+    EngineState.DRAINING: (RejectionReason.DRAINING, "is being stopped"),
 }
 _RETRY_S: Final = 1.0
 
@@ -54,16 +55,15 @@ class Admission:
         are not taken while `num_unfinished` have not ended. `draining`: they belong to a user's
         request that was taken before, so they are also taken while the front end stops."""
         if self.draining and not draining:
-            self._rejected("draining")
+            self._rejected(RejectionReason.DRAINING)
             raise EngineUnavailableError("the server is being stopped", retry_after_s=_RETRY_S)
         refusing = next((state for state in states if state in _REFUSING), None)
         if refusing is not None:
-            self._rejected(str(refusing))
-            raise EngineUnavailableError(
-                f"the engine {_REFUSING[refusing]}", retry_after_s=_RETRY_S
-            )
+            reason, what = _REFUSING[refusing]
+            self._rejected(reason)
+            raise EngineUnavailableError(f"the engine {what}", retry_after_s=_RETRY_S)
         if self._capacity is not None and num_unfinished + count > self._capacity:
-            self._rejected("queue_full")
+            self._rejected(RejectionReason.QUEUE_FULL)
             raise QueueFullError(
                 f"{num_unfinished} requests run or wait, and {count} more would exceed the limit "
                 f"of {self._capacity} (scheduler.max_num_seqs and serving.max_waiting_requests)",

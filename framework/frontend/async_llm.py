@@ -32,7 +32,8 @@ from framework.frontend.stat_loggers import StatLoggerManager
 from framework.frontend.streaming_input import PieceReader, check_session, run_session
 from framework.frontend.tracers import TracerManager
 from framework.frontend.validation import validate_metadata
-from hookspecs.contracts.frontend import Exposition, ServiceInfo
+from hookspecs.contracts.frontend import ServiceInfo
+from hookspecs.contracts.stats import Exposition
 from hookspecs.errors import EngineDeadError, EngineGenerateError, FrameworkError
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.control import EngineHealth
@@ -276,9 +277,9 @@ class AsyncLLM(AsyncControl):
         self._abort(self._requests.ids)
 
     async def shutdown(self) -> None:
-        """End everything: open requests get EngineDeadError. Safe to call twice, and after the
-        event loop that it was used in is closed."""
-        if self._loop is None or not self._loop.is_closed():
+        """End everything: open requests get EngineDeadError. Safe to call twice, before start,
+        and after the event loop that it was used in is closed."""
+        if self._loop is not None and not self._loop.is_closed():
             self._check_loop()
             for task in self._tasks:
                 task.cancel()

@@ -17,7 +17,7 @@ from framework.frontend.processed_request import ProcessedRequest
 from framework.frontend.prompts import Prompt
 from framework.frontend.stat_loggers import StatLoggerManager
 from framework.frontend.tracers import TracerManager
-from hookspecs.contracts.frontend import Exposition
+from hookspecs.contracts.stats import Exposition
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import RequestOutput

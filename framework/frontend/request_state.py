@@ -132,6 +132,7 @@ class OutputState:
         """The terminal record. `now`: clock of the front end."""
         assert self.finish_reason is not None
         request, prefill = self.request, self.prefill
+        pooling = request.pooling is not None
         return FinishedRequestStats(
             request_id=request.request_id,
             finish_reason=self.finish_reason,
@@ -139,7 +140,7 @@ class OutputState:
             num_generation_tokens=len(self.token_ids),
             num_cached_tokens=0 if prefill is None else prefill.num_cached_tokens,
             num_preemptions=self.num_preemptions,
-            max_tokens=request.sampling_params.max_tokens,
+            max_tokens=None if pooling else request.sampling_params.max_tokens,
             e2e_latency=now - request.arrival_time,
             queue_time=0.0 if prefill is None else prefill.scheduled_at - prefill.queued_at,
             prefill_time=0.0
@@ -149,6 +150,7 @@ class OutputState:
             time_to_first_token=self.first_token_latency,
             n=len(self.group.outputs),
             prefilled=prefill is not None,
+            pooling=pooling,
             tenant=request.tenant,
             labels=request.labels,
         )

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 
 from framework.frontend.sinks import Sinks
 from framework.plugins.calls import Calls
-from hookspecs.contracts.frontend import Exposition
-from hookspecs.contracts.stats import StatLogger
+from hookspecs.contracts.stats import Exposition, StatLogger
 from hookspecs.types.stats import IterationStats, SchedulerStats
 
 __all__ = ["StatLoggerManager"]

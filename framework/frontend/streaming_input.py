@@ -77,8 +77,8 @@ class PieceReader:
         await asyncio.wait({self._task})
 
     async def _read(self, pieces: AsyncIterator[Prompt]) -> None:
-        await self._wait_asked()
         try:
+            await self._wait_asked()
             async for piece in pieces:
                 self._tell(piece)
                 await self._wait_asked()
@@ -87,6 +87,10 @@ class PieceReader:
                 raise
         else:
             self._tell(None)
+        finally:
+            # Here and now, and not when the interpreter finds it, in another task.
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
 
     async def _wait_asked(self) -> None:
         await self._asked.wait()

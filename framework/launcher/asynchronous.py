@@ -58,11 +58,13 @@ class AsyncEngine(AsyncLLM):
 
     async def shutdown(self) -> None:
         """End everything: open requests get EngineDeadError. Safe to call twice, also at once."""
-        await super().shutdown()
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(asyncio.to_thread(self._host.close))
-        # Shielded: when the caller is cancelled, the processes are still ended.
-        await asyncio.shield(self._closing)
+        try:
+            await super().shutdown()
+        finally:
+            if self._closing is None:
+                self._closing = asyncio.ensure_future(asyncio.to_thread(self._host.close))
+            # Shielded: when the caller is cancelled, the processes are still ended.
+            await asyncio.shield(self._closing)
 
 
 class AsyncLaunch:
@@ -97,9 +99,11 @@ class AsyncLaunch:
         self._given_up = True
         if self._host is not None:
             await asyncio.to_thread(self._host.give_up)
-        with contextlib.suppress(Exception):
+        try:
             engine = await asyncio.shield(starting)
-            await engine.shutdown()
+        except Exception:  # it was told to give up
+            return
+        await engine.shutdown()
 
     async def __aenter__(self) -> AsyncEngine:
         self._engine = await self.start()

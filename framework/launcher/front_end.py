@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from framework.frontend.async_llm import AsyncLLM
 from framework.plugins.manager import PluginManager
@@ -23,8 +24,6 @@ logger = logging.getLogger("framework")
 LAST_ANSWERS_S: Final = 3.0
 """How long the front end of a dead engine still answers, so that callers and probes are told."""
 _CLOSE_S: Final = 5.0
-
-T = TypeVar("T")
 
 
 class StopSign:
@@ -84,35 +83,45 @@ async def run_front_end(
             process_index=process_index,
         ),
     )
-    server = asyncio.create_task(frontend.serve(), name="front end")
+    server = asyncio.create_task(_serve(frontend), name="front end")
     told = asyncio.create_task(stop.told())
     dead = asyncio.create_task(engine.failed())
-    serving()
     try:
+        await asyncio.sleep(0)  # what is wrong at once is raised before anyone is told
+        if not server.done():
+            serving()
         await asyncio.wait({server, told, dead}, return_when=asyncio.FIRST_COMPLETED)
         if server.done():
             server.result()
-            raise FrameworkError("the front end has ended by itself")
         # A signal to all processes ends engine cores, too; then that is no failure.
         if dead.done() and not told.done():
             logger.critical("the engine is dead, the server stops: %s", dead.result())
             await asyncio.wait({server, told}, timeout=LAST_ANSWERS_S)
             return ExitCode.ENGINE_FAILED
-        await _drain(engine, stop)
+        await _drain(engine, stop, server)
         return ExitCode.STOPPED
     finally:
+        ended_by_itself = server.done()
         for task in (told, dead, server):
             task.cancel()
         done, _ = await asyncio.wait({server}, timeout=_CLOSE_S)
         if not done:
             logger.warning("the front end did not end within %.0f s", _CLOSE_S)
+        elif not ended_by_itself and not server.cancelled() and server.exception() is not None:
+            logger.error("the front end has failed", exc_info=server.exception())
 
 
-async def _drain(engine: AsyncLLM, stop: StopSign) -> None:
+async def _serve(frontend: Frontend) -> None:
+    await frontend.serve()
+    raise FrameworkError("the front end has ended by itself")
+
+
+async def _drain(engine: AsyncLLM, stop: StopSign, server: asyncio.Task[None]) -> None:
+    """Let requests end, unless nobody can get their answers any more."""
     logger.info("stopping: %d requests get %.0f s to end", engine.num_requests, stop.drain_s)
     drain = asyncio.create_task(engine.drain(stop.drain_s))
     again = asyncio.create_task(stop.told_at_once())
-    await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({drain, again, server}, return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
     if not drain.done():
         drain.cancel()
@@ -135,8 +144,9 @@ def _routes(plugins: PluginManager, engine: AsyncLLM) -> dict[str, Any]:
     return made
 
 
-def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, on uvloop where that is installed."""
+def run_loop(main: Coroutine[Any, Any, ExitCode]) -> ExitCode:
+    """`asyncio.run`, on uvloop where that is installed. A task that does not end when it is
+    cancelled is left behind with the process."""
     try:
         import uvloop
     except ImportError:
@@ -144,4 +154,21 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
     else:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+        code = runner.run(main)
+        stuck = runner.run(_stuck_tasks())
+        if stuck:
+            logger.critical("tasks that do not end: %s; the process ends without them", stuck)
+            logging.shutdown()
+            os._exit(code)
+        return code
+
+
+async def _stuck_tasks() -> list[str]:
+    """Names of the tasks that do not end although they are cancelled."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        return []
+    _, pending = await asyncio.wait(tasks, timeout=_CLOSE_S)
+    return [task.get_name() for task in pending]

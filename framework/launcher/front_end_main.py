@@ -16,7 +16,7 @@ from framework.frontend.async_llm import AsyncLLM
 from framework.frontend.service_info import PluginView
 from framework.launcher.front_end import StopSign, run_front_end, run_loop
 from framework.launcher.front_end_start import FrontEndStart
-from framework.launcher.parts import FrontEndParts, early_parts
+from framework.launcher.parts import early_parts
 from framework.plugins.manager import PluginManager
 from framework.process.child import Parent, run_child
 from framework.process.exit_codes import ExitCode
@@ -53,38 +53,43 @@ def _run(parent: Parent) -> ExitCode:
             process_index=start.process_index,
         )
         client = AsyncClient(links, links.wait_for_engines(), num_engines=start.num_engines)
+        engine = AsyncLLM(
+            client,
+            *parts.processors(client.info, client_index=start.process_index),
+            parts.stat_loggers,
+            parts.tracers,
+            PluginView(plugins),
+        )
         undo.pop_all()  # from here on they are the front object's
-        return run_loop(_serve(parent, start, client, parts))
+        return run_loop(_serve(parent, start, client, engine, plugins))
 
 
 async def _serve(
-    parent: Parent, start: FrontEndStart, client: AsyncClient, parts: FrontEndParts
+    parent: Parent,
+    start: FrontEndStart,
+    client: AsyncClient,
+    engine: AsyncLLM,
+    plugins: PluginManager,
 ) -> ExitCode:
     loop, stop = asyncio.get_running_loop(), StopSign()
-    drain_s = parts.plugins.config.serving.drain_timeout_s
+    drain_s = plugins.config.serving.drain_timeout_s
     loop.add_signal_handler(signal.SIGTERM, stop.on_signal, drain_s)
 
     def on_stop(told: Stop) -> None:
-        loop.call_soon_threadsafe(stop.stop, told.drain_s)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(stop.stop, told.drain_s)
 
     parent.on_stop = on_stop
     parent.on_peer_died = lambda died: client.engine_died(died.index, died.reason)
-    engine = AsyncLLM(
-        client,
-        *parts.processors(client.info, client_index=start.process_index),
-        parts.stat_loggers,
-        parts.tracers,
-        PluginView(parts.plugins),
-    )
     await engine.start()
     try:
         return await run_front_end(
             engine,
-            parts.plugins,
+            plugins,
             listen_fd=start.listen_fd,
             process_index=start.process_index,
             stop=stop,
-            serving=lambda: parent.ready(parts.plugins.reply().encode()),
+            serving=lambda: parent.ready(plugins.reply().encode()),
         )
     finally:
         await engine.shutdown()

@@ -9,7 +9,7 @@ from framework.client.engine_processes import EngineProcesses
 from framework.client.links import EngineLinks
 from framework.core.start import FrontEndAddress
 from framework.plugins.manager import PluginManager
-from framework.process.supervisor import StartUp
+from framework.process.supervisor import Child, StartUp
 from framework.transport.curve import CurveKeys
 from framework.transport.runtime_dir import RuntimeDir, sweep
 from hookspecs.config import Transport
@@ -26,9 +26,9 @@ class EngineHost:
         """Removes what dead launches of this user have left, and makes this one's directory."""
         sweep()
         self.num_engines = num_engines
-        self.runtime_dir = RuntimeDir.create()
         tcp = plugins.config.engine.transport is Transport.TCP
         self.curve = CurveKeys.generate() if tcp else None
+        self.runtime_dir = RuntimeDir.create()
         self._plugins = plugins
         self._model = model
         self._links: list[EngineLinks] = []
@@ -71,6 +71,11 @@ class EngineHost:
         assert self._processes is not None
         self._processes.wait_ready(shown)
 
+    @property
+    def children(self) -> list[Child]:
+        """The processes of the engine cores, by index."""
+        return [] if self._processes is None else self._processes.children
+
     def give_up(self) -> None:
         """End the start that another thread waits for: `wait_ready` raises there. Any thread."""
         with self._lock:
@@ -80,7 +85,7 @@ class EngineHost:
 
     def pids(self) -> list[int]:
         """Process ids of the engine cores, by index."""
-        return [] if self._processes is None else [each.pid for each in self._processes.children]
+        return [each.pid for each in self.children]
 
     def close(self, drain_s: float = 0.0) -> None:
         """End the engine cores, which get `drain_s` seconds, close the links, and remove the

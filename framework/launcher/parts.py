@@ -64,12 +64,15 @@ def early_parts(
     process_index: int = 0,
 ) -> FrontEndParts:
     """`undo` closes the stat loggers and tracers. `elsewhere`: what the plugins in other
-    processes did."""
+    processes did. `shared_dir`: of all front-end processes, where there are several."""
     config = plugins.config
+    process = str(ProcessRole.FRONTEND)
+    if shared_dir is not None:
+        process = f"{process}-{process_index}"
     tokenizer = load_tokenizer(config.model, model)
 
     def plugin_calls() -> list[PluginCallStats]:
-        own = call_stats(plugins.report(), ProcessRole.FRONTEND)
+        own = call_stats(plugins.report(), process)
         return [*own, *elsewhere()]
 
     loggers: dict[str, StatLogger] = {}

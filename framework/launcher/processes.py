@@ -20,7 +20,7 @@ from framework.launcher.host import EngineHost
 from framework.plugins.manager import PluginManager
 from framework.process.exit_codes import ExitCode
 from framework.process.messages import PeerDied
-from framework.process.supervisor import Child, StartUp, stop_all
+from framework.process.supervisor import Child, StartUp, stop_all, wait_all_ready
 from hookspecs.contracts.model import ResolvedModel
 from hookspecs.info import ProcessRole
 
@@ -54,9 +54,7 @@ def serve_in_processes(
         # They listen before the engine cores exist: these are told where.
         addresses = [each.told(FrontEndAddress, deadline, shown) for each in front_ends]
         host.start(addresses, lambda index, reason: events.put((index, reason)))
-        host.wait_ready(shown)
-        for each in front_ends:
-            each.wait_ready(deadline, shown)
+        wait_all_ready([*front_ends, *host.children], deadline, shown)
         with _signals_to(events):
             started()
             return _watch(events, front_ends, config.serving.drain_timeout_s)
@@ -101,10 +99,7 @@ def _watch(events: Events, front_ends: Sequence[Child], drain_s: float) -> ExitC
         return ExitCode.ENGINE_FAILED
     if isinstance(event, signal.Signals):
         return _stop(events, front_ends, drain_s)
-    index, reason = event
-    logger.critical("the server stops: %s", reason)
-    for each in front_ends:
-        each.send(PeerDied(name=f"engine-core-{index}", index=index, reason=reason))
+    _tell_death(front_ends, *event)
     # They answer their callers, then end by themselves.
     _wait(front_ends, LAST_ANSWERS_S + _CLOSE_S)
     return ExitCode.ENGINE_FAILED
@@ -117,10 +112,19 @@ def _stop(events: Events, front_ends: Sequence[Child], drain_s: float) -> ExitCo
     deadline = time.monotonic() + drain_s + _CLOSE_S
     while time.monotonic() < deadline and not _wait(front_ends, 0.1):
         with contextlib.suppress(queue.Empty):
-            if isinstance(events.get_nowait(), signal.Signals):
+            event = events.get_nowait()
+            if isinstance(event, signal.Signals):
                 for each in front_ends:
                     each.stop(0.0)
+            elif not isinstance(event, Child):
+                _tell_death(front_ends, *event)
     return ExitCode.STOPPED
+
+
+def _tell_death(front_ends: Sequence[Child], engine_index: int, reason: str) -> None:
+    logger.critical("the server stops: %s", reason)
+    for each in front_ends:
+        each.send(PeerDied(name=f"engine-core-{engine_index}", index=engine_index, reason=reason))
 
 
 def _wait(children: Sequence[Child], timeout_s: float) -> bool:

@@ -7,9 +7,11 @@ life of both sides: the system closes it when a process ends, however it ends.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
+import weakref
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -22,6 +24,16 @@ MAX_MESSAGE_BYTES: Final = 1 << 26
 _HEAD: Final = struct.Struct("<I")
 
 Received = TypeVar("Received")
+_channels: weakref.WeakSet[Channel[Any]] = weakref.WeakSet()
+
+
+def _forget_in_fork() -> None:
+    """Else a fork would keep channels open, and children alive, when this process has ended."""
+    for channel in list(_channels):
+        channel.forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_fork)
 
 
 class Channel(Generic[Received]):
@@ -32,6 +44,12 @@ class Channel(Generic[Received]):
         self._socket = sock
         self._decoder: msgspec.msgpack.Decoder[Received] = msgspec.msgpack.Decoder(receives)
         self._lock = threading.Lock()
+
+        _channels.add(self)
+
+    def forget(self) -> None:
+        """Close this process's copy alone: in a fork, which is not the one at this end."""
+        self._socket.close()
 
     def send(self, message: msgspec.Struct) -> bool:
         """Send a message; False when the other side is gone. TransportError when it is too

@@ -86,11 +86,14 @@ class Parent:
             except TransportError:
                 logger.exception("the channel to the parent process is broken")
                 message = None
-            if isinstance(message, Stop):
-                self.on_stop(message)
-            elif isinstance(message, PeerDied):
-                self.on_peer_died(message)
-            elif message is None:
+            try:
+                if isinstance(message, Stop):
+                    self.on_stop(message)
+                elif isinstance(message, PeerDied):
+                    self.on_peer_died(message)
+            except Exception:  # the parent's death must be heard all the same
+                logger.exception("what the parent process said could not be done")
+            if message is None:
                 try:
                     RuntimeDir.open(Path(self.start.runtime_dir)).remove()
                 finally:

@@ -37,10 +37,12 @@ from framework.process.messages import (
 from framework.process.remote_error import remote_error
 from hookspecs.errors import EngineDeadError, FrameworkError, TransportError
 
-__all__ = ["Child", "StartUp", "stop_all"]
+__all__ = ["Child", "StartUp", "stop_all", "wait_all_ready"]
 
 _GRACE_S: Final = 5.0
 """From a request to stop to SIGTERM, and from SIGTERM to SIGKILL."""
+_TURN_S: Final = 0.05
+"""For one of several children that are waited for."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 logger = logging.getLogger("framework.process")
@@ -127,25 +129,33 @@ class Child:
         return f"{self.name} (process {self.pid}) ended with exit code {code}"
 
     def told(self, kind: type[S], deadline: float, shown: StartUp) -> S:
-        """Wait for what the child tells before it is ready. Raises as `wait_ready`."""
+        """Wait for what the child tells before it is ready. Raises as `wait_all_ready`."""
         message = self._next(deadline, shown)
+        if message is None:
+            raise self.is_late()
         if not isinstance(message, Told):
             raise TransportError(f"{self.name} sent {type(message).__name__} too early")
         return msgspec.msgpack.decode(message.payload, type=kind)
 
-    def wait_ready(self, deadline: float, shown: StartUp) -> None:
-        """Wait until it works. `deadline`: seconds, monotonic clock.
-
-        Raises the error that the child reports, by its class; EngineDeadError when it ends
-        without one or is late; PluginLoadError when its plugins differ.
-        """
-        message = self._next(deadline, shown)
+    def becomes_ready(self, timeout_s: float, shown: StartUp) -> bool:
+        """Wait some time until it works; whether it does. See `wait_all_ready`."""
+        message = self._next(time.monotonic() + timeout_s, shown)
+        if message is None:
+            return False
         if not isinstance(message, Ready):
             raise TransportError(f"{self.name} sent {type(message).__name__} before it was ready")
         compare(self._boot, BootReply.decode(message.reply))
         self._serves = True
         if self.ended.is_set():  # its thread looked before
             raise EngineDeadError(f"{self.describe_end()} right after its start")
+        return True
+
+    def is_late(self) -> EngineDeadError:
+        """The error for a child that does not come up."""
+        return EngineDeadError(
+            f"{self.name} was not ready in time (engine.start_timeout_s); what it did last is in "
+            "the start-up log"
+        )
 
     def send(self, message: ParentMessage) -> bool:
         """False when it has ended."""
@@ -162,15 +172,13 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    def _next(self, deadline: float, shown: StartUp) -> ChildMessage:
+    def _next(self, deadline: float, shown: StartUp) -> ChildMessage | None:
+        """What it tells next, besides lines and progress; None when it does not in time."""
         while True:
             try:
                 message = self._inbox.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise EngineDeadError(
-                    f"{self.name} was not ready in time (engine.start_timeout_s); what it did last "
-                    "is in the start-up log"
-                ) from None
+                return None
             if isinstance(message, Line):
                 shown.report(message.text)
             elif isinstance(message, Progress):
@@ -206,6 +214,21 @@ class Child:
         self._inbox.put(None)
         if self._serves:
             self._on_exit(self)
+
+
+def wait_all_ready(children: Sequence[Child], deadline: float, shown: StartUp) -> None:
+    """Wait until all of them work. `deadline`: seconds, monotonic clock.
+
+    Raises the error of whichever fails first, by its class; EngineDeadError when one ends
+    without an error or is late; PluginLoadError when its plugins differ.
+    """
+    waiting = list(children)
+    while waiting:
+        for child in tuple(waiting):
+            if child.becomes_ready(_TURN_S, shown):
+                waiting.remove(child)
+            elif time.monotonic() >= deadline:
+                raise child.is_late()
 
 
 def stop_all(children: Sequence[Child], drain_s: float = 0.0) -> None:

@@ -111,10 +111,14 @@ class Encoder:
             return msgspec.msgpack.Ext(INLINE, head + array.tobytes())
         data = np.ascontiguousarray(array).data.cast("B")
         if self._store is not None and nbytes >= self._store.min_bytes:
-            head = pack_head(dtype, shape, is_torch=is_torch)
-            name = self._store.put(data)
-            self._files.append(name)
-            return msgspec.msgpack.Ext(FILE, head + name.encode())
+            try:
+                name = self._store.put(data)
+            except TransportError as error:
+                logger.warning("%s; it is sent through the socket instead", error)
+            else:
+                self._files.append(name)
+                head = pack_head(dtype, shape, is_torch=is_torch)
+                return msgspec.msgpack.Ext(FILE, head + name.encode())
         head = pack_head(dtype, shape, is_torch=is_torch, frame=len(self._frames))
         self._frames.append(data)
         return msgspec.msgpack.Ext(FRAME, head)

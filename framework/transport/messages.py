@@ -110,7 +110,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """Steps that computed something, since start."""
     busy_s: float = 0.0
-    """Seconds that the main loop has been inside of its present step; 0 when idle."""
+    """Seconds that the main loop has been inside of its present step or command; 0 when idle."""
+    command: str = ""
+    """The name of that command; empty for a step."""
     plugin_calls: list[PluginCallStats] = msgspec.field(default_factory=list)
 
 

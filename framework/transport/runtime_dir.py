@@ -19,6 +19,7 @@ import shutil
 import stat
 import tempfile
 import time
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,9 @@ _ATTEMPTS: Final = 16
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
+_made: weakref.WeakSet[RuntimeDir] = weakref.WeakSet()
+
+
 class RuntimeDir:
     """The directories of one launch; from `create` or `open`."""
 
@@ -54,11 +58,11 @@ class RuntimeDir:
         self.tensors = tensors
         self._creator = creator
         self._locks: dict[Path, int] = {}
+        _made.add(self)
 
     @classmethod
     def create(cls) -> RuntimeDir:
-        """New directories, locked until this process ends or removes them. A child that was
-        forked without exec holds the lock as well.
+        """New directories, locked until this process ends or removes them.
 
         Raises TransportError if there is no place for them.
         """
@@ -270,3 +274,13 @@ def _remove_tree(path: Path) -> None:
             shutil.rmtree(path)
         except FileNotFoundError:
             continue  # a receiver removed a tensor file at the same time
+
+
+def _unlock_in_fork() -> None:
+    """A fork of the launching process must not hold the lock when that has died."""
+    for made in list(_made):
+        while made._locks:
+            os.close(made._locks.popitem()[1])
+
+
+os.register_at_fork(after_in_child=_unlock_in_fork)

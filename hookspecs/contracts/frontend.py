@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hookspecs.contracts.base import Context
+from hookspecs.contracts.stats import Exposition
 from hookspecs.types.control import EngineHealth
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.pooling import PoolingOutput, PoolingParams
@@ -19,7 +20,6 @@ __all__ = [
     "CliCommand",
     "CliContext",
     "EngineClient",
-    "Exposition",
     "Frontend",
     "FrontendContext",
     "HttpRoutes",
@@ -49,13 +49,6 @@ class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
     has_tokenizer: bool = True
     has_chat_template: bool = True
     limits: SamplingLimits = SamplingLimits()
-
-
-class Exposition(msgspec.Struct, frozen=True, kw_only=True):
-    """Metrics in a text form that collectors read."""
-
-    content_type: str
-    body: bytes
 
 
 class EngineClient(Protocol):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from hookspecs.contracts.base import Context
-from hookspecs.contracts.frontend import Exposition
 from hookspecs.types.sampling import SamplingParams
 from hookspecs.types.stats import (
     FinishedRequestStats,
@@ -21,6 +20,7 @@ __all__ = [
     "BlockRemoved",
     "BlockStored",
     "CacheCleared",
+    "Exposition",
     "FinishedRequest",
     "KVEvent",
     "KVEventPublisher",
@@ -30,6 +30,13 @@ __all__ = [
     "Tracer",
     "TracerContext",
 ]
+
+
+class Exposition(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics in a text form that collectors read."""
+
+    content_type: str
+    body: bytes
 
 
 class StatLoggerContext(Context, frozen=True, kw_only=True):
@@ -65,7 +72,7 @@ class StatLogger(ABC):
         """What one batch of outputs brought."""
 
     def record_rejection(self, reason: str) -> None:
-        """A request was refused before it reached an engine, e.g. `queue_full`."""
+        """A request was refused before it reached an engine. `reason`: a RejectionReason."""
         return
 
     def exposition(self) -> Exposition | None:

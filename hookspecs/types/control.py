@@ -23,7 +23,7 @@ class EngineState(StrEnum):
     WAKING = "waking"
     """Some of the memory is back; requests that arrive are refused."""
     DRAINING = "draining"
-    """Requests run to their end; those that arrive are refused, until it is shut down or resumed."""
+    """Requests run to their end; those that arrive are refused. Shutdown or resume follows."""
     RECONFIGURING = "reconfiguring"
     """Weights are being replaced, between two steps."""
     STOPPED = "stopped"

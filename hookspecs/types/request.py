@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from hookspecs.types.pooling import PoolingParams
 from hookspecs.types.sampling import SamplingParams
@@ -52,7 +53,7 @@ class EngineCoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     request_id: str
     """Unique within the engine."""
-    handle: int
+    handle: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     """The front end's own number for it, never used twice; outputs refer to it."""
     prompt_token_ids: list[int]
     """With prompt_embeds: one filler id a position."""

@@ -6,6 +6,8 @@ the engine core's monotonic clock, arrival and delivery the front end's.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from hookspecs.types.request import FinishReason
@@ -15,6 +17,7 @@ __all__ = [
     "IterationStats",
     "PluginCallStats",
     "PrefixCacheStats",
+    "RejectionReason",
     "RequestMetrics",
     "SchedulerStats",
 ]
@@ -82,6 +85,7 @@ class FinishedRequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     num_cached_tokens: int = 0
     num_preemptions: int = 0
     max_tokens: int | None = None
+    """None also for a pooling request, which generates nothing."""
     e2e_latency: float = 0.0
     queue_time: float = 0.0
     prefill_time: float = 0.0
@@ -94,6 +98,8 @@ class FinishedRequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     prefilled: bool = False
     """Its prompt was computed to the end: it is in the `num_prompt_tokens` of an
     IterationStats."""
+    pooling: bool = False
+    """It asked for a vector: there are no tokens, and no times of any."""
     tenant: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -101,6 +107,16 @@ class FinishedRequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     def mean_time_per_output_token(self) -> float:
         """Decode time over tokens after the first; 0 for a single token."""
         return self.decode_time / max(1, self.num_generation_tokens - 1)
+
+
+class RejectionReason(StrEnum):
+    """Why a request was refused before it reached an engine."""
+
+    DRAINING = "draining"
+    """The front end or the engine drains."""
+    QUEUE_FULL = "queue_full"
+    SLEEPING = "sleeping"
+    WAKING = "waking"
 
 
 class IterationStats(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -124,7 +140,7 @@ class PluginCallStats(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str
     hook: str
     process: str
-    """ProcessRole of the process, with its index if there are several, e.g. `core-0`."""
+    """`frontend`, or `frontend-N` if there are several; `engine-core-N`."""
     calls: int
     errors: int
     seconds: float

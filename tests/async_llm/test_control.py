@@ -180,10 +180,11 @@ def test_what_the_worker_can_not_do_is_refused(engine: AsyncEngine, run: Run[Any
             engine.stop_profile(),
             engine.load_adapter("a", "/tmp"),
             engine.unload_adapter("a"),
+            engine.list_adapters(),
+            engine.command("list_adapters", {}),
         ):
             with pytest.raises(UnsupportedFeatureError, match="capability"):
                 await call
-        assert await engine.list_adapters() == []
 
     run(body())
 
@@ -228,7 +229,6 @@ def test_commands_by_name_answer_plain_values(engine: AsyncEngine, run: Run[Any]
         assert type(status["state"]) is str
         assert (await engine.command("resume", {}))["state"] == "running"
         assert await engine.command("reset_prefix_cache", {"preempt_running": True}) is True
-        assert await engine.command("list_adapters", {}) == []
 
     run(body())
 

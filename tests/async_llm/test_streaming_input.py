@@ -291,3 +291,27 @@ def test_shutdown_ends_a_session_that_waits_for_a_piece() -> None:
                 await task
 
     run_alone(body())
+
+
+def test_the_callers_iterator_is_left_before_the_outputs_are_closed(
+    engine: AsyncEngine, run: Run[Any]
+) -> None:
+    """In the task that read it, so that its time limits and cancel scopes end where they began."""
+
+    async def body() -> None:
+        left: list[bool] = []
+
+        async def pieces() -> AsyncIterator[Any]:
+            reader = asyncio.current_task()
+            try:
+                while True:
+                    yield [1, 2]
+            finally:
+                left.append(asyncio.current_task() is reader)
+
+        outputs = engine.generate(pieces(), greedy(LONG), request_id="s")
+        await anext(outputs)
+        await outputs.aclose()
+        assert left == [True]
+
+    run(body())

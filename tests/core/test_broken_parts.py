@@ -14,10 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from scripted import greedy, launch_scripted
 
+from framework.core.outputs import OutputBuilder
 from hookspecs import PluginInfo, hookimpl
 from hookspecs.errors import (
     ContractViolation,
     EngineDeadError,
+    InternalError,
+    PluginError,
     RequestFailedError,
     StepError,
 )
@@ -199,3 +202,14 @@ def test_observers_hear_of_a_ready_worker() -> None:
     (event,) = observer.events
     assert event.rank == 0
     assert "observer" in event.plugins
+
+
+def test_a_defect_of_the_kernel_is_not_blamed_on_a_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(OutputBuilder, "build", broken)
+    with launch_scripted() as engine:
+        with pytest.raises(InternalError, match="a defect") as told:
+            engine.generate([[1, 2]], greedy(3))
+        assert not isinstance(told.value, PluginError)

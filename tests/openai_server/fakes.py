@@ -19,7 +19,8 @@ import numpy as np
 
 from builtin_plugins.openai_server.options import OpenAIOptions
 from hookspecs.config import EngineConfig, ModelConfig, ServingConfig
-from hookspecs.contracts.frontend import Exposition, FrontendContext, ServiceInfo
+from hookspecs.contracts.frontend import FrontendContext, ServiceInfo
+from hookspecs.contracts.stats import Exposition
 from hookspecs.errors import InvalidRequestError
 from hookspecs.types.control import EngineHealth
 from hookspecs.types.outputs import CompletionOutput, Logprob, RequestOutput

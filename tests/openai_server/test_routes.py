@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from builtin_plugins.openai_server.limits import DETOKENIZE_TOKENS
-from hookspecs.contracts.frontend import Exposition
+from hookspecs.contracts.stats import Exposition
 from hookspecs.errors import CommandError, EngineDeadError, InvalidRequestError
 from hookspecs.types.control import EngineHealth
 from tests.openai_server.fakes import INFO, FakeEngine, client_for

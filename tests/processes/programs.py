@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.processes.launches import PATIENCE_S, Place
 
-__all__ = ["Program", "parent", "server"]
+__all__ = ["Program", "parent", "running_code", "server"]
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -21,12 +21,13 @@ _ROOT: Final = Path(__file__).parents[2]
 class Program:
     """A process, its output readable line by line."""
 
-    def __init__(self, place: Place, module: str, *arguments: str) -> None:
+    def __init__(self, place: Place, *arguments: str) -> None:
+        """`arguments`: of Python."""
         self.place = place
-        self.errors = place.path / f"{module}.log"
+        self.errors = place.path / "program.log"
         with self.errors.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.processes.{module}", *arguments],
+                [sys.executable, *arguments],
                 cwd=_ROOT,
                 env=place.environment,
                 stdout=subprocess.PIPE,
@@ -76,9 +77,18 @@ def _running(program: Program) -> Iterator[Program]:
 
 def parent(place: Place, settings: Mapping[str, Any], *, streams: int = 0) -> Any:
     """A context with `parent_program`; killed at its end."""
-    return _running(Program(place, "parent_program", json.dumps(settings), str(streams)))
+    return _module(place, "parent_program", json.dumps(settings), str(streams))
 
 
 def server(place: Place, settings: Mapping[str, Any]) -> Any:
     """A context with `serving_program`; killed at its end."""
-    return _running(Program(place, "serving_program", json.dumps(settings)))
+    return _module(place, "serving_program", json.dumps(settings))
+
+
+def running_code(place: Place, code: str) -> Any:
+    """A context with a program; killed at its end."""
+    return _running(Program(place, "-c", code))
+
+
+def _module(place: Place, module: str, *arguments: str) -> Any:
+    return _running(Program(place, "-m", f"tests.processes.{module}", *arguments))

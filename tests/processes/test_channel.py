@@ -20,7 +20,7 @@ from framework.process import supervisor
 from framework.process.channel import MAX_MESSAGE_BYTES, Channel
 from framework.process.messages import ChildMessage, Line, ParentMessage, Stop, Told
 from framework.process.remote_error import error_to_send, remote_error
-from framework.process.supervisor import Child, StartUp, stop_all
+from framework.process.supervisor import Child, StartUp, stop_all, wait_all_ready
 from framework.transport.codec import Encoder
 from hookspecs.errors import (
     CommandError,
@@ -217,7 +217,7 @@ def test_a_child_that_does_not_keep_to_the_agreement_is_not_used(
     child = _child(what, place, ended)
     try:
         with pytest.raises(kind, match=text):
-            child.wait_ready(time.monotonic() + PATIENCE_S, SHOWN)
+            wait_all_ready([child], time.monotonic() + PATIENCE_S, SHOWN)
     finally:
         stop_all([child])
     assert child.ended.is_set()
@@ -264,6 +264,7 @@ def test_a_failure_of_the_thread_that_sends_is_not_silent() -> None:
         plugin_calls=list,
         interval_s=60.0,
         encoder=Encoder(),
+        give_up=lambda client_index, handles: None,
         failed=failures.append,
     )
     thread.result(0, UtilityResult(call_id=1))

@@ -159,6 +159,21 @@ def test_the_reason_is_the_first_cause_also_with_messages_on_their_way(late: boo
     asyncio.run(main())
 
 
+def test_an_interrupt_of_a_call_leaves_the_engine_usable() -> None:
+    """Ctrl-C is the caller's; the core goes on, without the request."""
+    settings = drill_config(drill={"step_s": 0.005}, engine=SEPARATE)
+    with framework.launch(settings, plugins=[drill]) as engine:
+        before = engine.generate([[1, 2]], long_params(3))
+        interrupter = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate([[1, 2, 3]], long_params())
+        interrupter.join()
+        after = engine.generate([[1, 2]], long_params(3))
+        assert before[0].outputs[0].token_ids == after[0].outputs[0].token_ids
+        assert engine.status().num_running == 0
+
+
 def test_a_launch_after_a_death_works(place: Place) -> None:
     for _ in range(2):
         with framework.launch(config(engine=SEPARATE)) as engine:

@@ -103,6 +103,28 @@ def test_the_death_of_one_process_ends_the_server(place: Place, victim: str) -> 
         until(place.is_clean, 1.0)
 
 
+def test_a_core_that_is_killed_while_the_server_drains(place: Place) -> None:
+    """Nobody waits for what can not come any more."""
+    settings = drill_config(
+        drill={"step_s": 0.005}, serving={"processes": 2, "drain_timeout_s": 300.0}
+    )
+
+    async def main() -> None:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            stream = await open_stream(client, address, 4000)
+            program.send(signal.SIGTERM)
+            while await health(client, address) != 503:
+                await asyncio.sleep(0.01)
+            os.kill(program.children("engine-core")[0], signal.SIGKILL)
+            end = await stream.end()
+            assert "SIGKILL" in str(end["error"]), end
+
+    with server(place, settings) as program:
+        address = program.line()
+        asyncio.run(main())
+        program.exit_code()
+
+
 def test_the_death_of_the_launcher_ends_all(place: Place) -> None:
     with server(place, _settings()) as program:
         program.line()

@@ -16,6 +16,8 @@ from tests.server.conftest import SCRIPTED, Start
 from tests.server.process import PLAIN, Server, eventually
 
 LENGTH = 300
+ENDLESS = 2000
+"""Tokens of what is to be aborted before its end."""
 PROMPTS = [[5, 6], [7] * 20, [8, 9, 10]]
 
 
@@ -45,14 +47,14 @@ class Streams:
 
 
 @asynccontextmanager
-async def streams(server: Server) -> AsyncIterator[Streams]:
+async def streams(server: Server, length: int) -> AsyncIterator[Streams]:
     """Three of them; the block goes on when each has sent a token, and waits for their ends."""
     found = Streams()
     begun = [asyncio.Event() for _ in PROMPTS]
 
     async def one(prompt: list[int], event: asyncio.Event) -> Answer:
         lines = []
-        async with open_stream(server, greedy(prompt, LENGTH)) as events:
+        async with open_stream(server, greedy(prompt, length)) as events:
             async for line in events:
                 event.set()
                 lines.append(line)
@@ -73,11 +75,13 @@ async def command(server: Server, name: str, **arguments: Any) -> Any:
     return answer.json()["result"]
 
 
-def during_streams(server: Server, act: Callable[[], Awaitable[None]]) -> Streams:
+def during_streams(
+    server: Server, act: Callable[[], Awaitable[None]], length: int = LENGTH
+) -> Streams:
     """Do something while three streams run; what came of these."""
 
     async def run() -> Streams:
-        async with streams(server) as found:
+        async with streams(server, length) as found:
             await act()
         return found
 
@@ -104,7 +108,7 @@ def test_a_pause_that_aborts_ends_its_requests(scripted: Server, plain: Any) -> 
     async def act() -> None:
         assert (await command(scripted, "pause"))["state"] == "paused"
 
-    during_streams(scripted, act).check(plain, "abort")
+    during_streams(scripted, act, ENDLESS).check(plain, "abort")
     scripted.command("resume")
 
 
@@ -135,7 +139,8 @@ def test_sleep_while_streaming(
         assert shown == {"is_sleeping": True}
         assert (await command(scripted, "wake_up"))["state"] == "running"
 
-    during_streams(scripted, act).check(plain, reason)
+    length = ENDLESS if reason == "abort" else LENGTH
+    during_streams(scripted, act, length).check(plain, reason)
     assert scripted.get("/health").status_code == 200
 
 

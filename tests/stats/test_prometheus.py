@@ -24,8 +24,7 @@ from builtin_plugins.stats_prometheus.plugin import plugin
 from builtin_plugins.stats_prometheus.prometheus import PrometheusStatLogger
 from framework.launcher import Engine
 from hookspecs import EngineConfig, EngineHooks, FinishReason, PluginInfo, hookimpl
-from hookspecs.contracts.frontend import Exposition
-from hookspecs.contracts.stats import StatLoggerContext
+from hookspecs.contracts.stats import Exposition, StatLoggerContext
 from hookspecs.errors import ProviderError
 from hookspecs.events import StepFinished
 from hookspecs.types.stats import (
@@ -248,6 +247,31 @@ def test_cancelling_everything_leaves_gauges_at_zero_and_counts_aborts() -> None
         assert_reconciled(now)
 
 
+GENERATION = (
+    "request_generation_tokens",
+    "request_params_max_tokens",
+    "request_params_n",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_inference_time_seconds",
+    "request_time_per_output_token_seconds",
+    "time_to_first_token_seconds",
+)
+
+
+def test_embeddings_are_no_generations() -> None:
+    with launch() as engine:
+        engine.embed([[5, 6, 7], [8, 9]])
+        now = numbers(engine)
+        assert now("requests_total") == now("e2e_request_latency_seconds_count") == 2
+        assert now("request_prompt_tokens_count") == now("request_queue_time_seconds_count") == 2
+        assert now("request_prompt_tokens_sum") == now("prompt_tokens_total") == 5
+        assert {name: now(f"{name}_count") for name in GENERATION} == dict.fromkeys(GENERATION, 0)
+        engine.generate([[5, 6, 7]], greedy(4))
+        now = numbers(engine)
+        assert {name: now(f"{name}_count") for name in GENERATION} == dict.fromkeys(GENERATION, 1)
+
+
 def test_every_end_is_counted_under_its_reason() -> None:
     logger = make()
     for count, reason in enumerate(FinishReason, 1):
@@ -302,6 +326,14 @@ def test_rejections_are_counted_by_reason() -> None:
     now = Numbers(logger.exposition())
     assert now("admission_rejections_total", reason="queue_full") == 2
     assert now("admission_rejections_total", reason="sleeping") == 1
+
+
+def test_every_reason_of_a_rejection_is_there_from_the_start() -> None:
+    text = make().exposition().body.decode().splitlines()
+    assert {line for line in text if line.startswith("framework_admission_rejections_total{")} == {
+        f'framework_admission_rejections_total{{model_name="m",reason="{reason}"}} 0.0'
+        for reason in ("draining", "queue_full", "sleeping", "waking")
+    }
 
 
 @pytest.mark.parametrize("bad", [-1, -0.5, float("nan"), float("inf"), float("-inf")])
@@ -419,10 +451,12 @@ from builtin_plugins.stats_prometheus.options import PrometheusOptions
 from builtin_plugins.stats_prometheus.prometheus import PrometheusStatLogger
 
 index = int(sys.argv[2])
-calls = PluginCallStats(plugin="p", hook="h", process="core", calls=5 + index, errors=0, seconds=1)
+calls = [
+    PluginCallStats(plugin="p", hook="h", process=process, calls=number, errors=0, seconds=1)
+    for process, number in (("engine-core-0", 5 + index), (f"frontend-{index}", 10 + index))]
 logger = PrometheusStatLogger(StatLoggerContext(
     config=EngineConfig(), options=PrometheusOptions(vllm_names=True), plugin="stats-prometheus",
-    model="m", shared_dir=sys.argv[1], process_index=index, plugin_calls=lambda: [calls]))
+    model="m", shared_dir=sys.argv[1], process_index=index, plugin_calls=lambda: calls))
 for line in sys.stdin:
     if line == "record\\n":
         logger.record(
@@ -454,7 +488,7 @@ class Child:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self.process.stdout:
             if line == "done\n":
                 return "".join(lines)
@@ -495,7 +529,10 @@ def test_processes_that_share_a_directory_expose_the_same_sums(children: list[Ch
     assert now("admission_rejections_total") == 2
     assert now("num_requests_running") == 2  # the second told last
     assert now("kv_cache_usage_perc") == 0.5
-    assert now("plugin_calls_total", plugin="p") == 6  # both know the same total
+    # Both know that of the core, the second a later one; each has its own.
+    assert now("plugin_calls_total", process="engine-core-0") == 6
+    assert now("plugin_calls_total", process="frontend-0") == 10
+    assert now("plugin_calls_total", plugin="p") == 6 + 10 + 11
     names = exposed(as_exposition(text))
     assert {name: type for name, (type, _) in names.items()} == {
         name: type for name, (type, _) in declared(vllm=True).items()

@@ -56,7 +56,7 @@ class Collector:
 
     def requests(self) -> list[Span]:
         """The spans of outputs, in the order of their arrival."""
-        return [span for span in self.spans if span.name == "llm_request"]
+        return [span for span in self.spans if "gen_ai.operation.name" in span.attributes]
 
     def children(self, span: Span) -> dict[str, Span]:
         """By name."""

@@ -112,6 +112,7 @@ def test_attributes_have_the_names_of_the_conventions(collector: Collector) -> N
         service_name="chat-service",
     )
     (span,) = collector.requests()
+    assert span.name == "text_completion m"
     assert span.resource == {"service.name": "chat-service"}
     assert span.status == 0
     assert span.attributes == {
@@ -156,11 +157,34 @@ def test_a_request_that_never_started_has_no_phases(collector: Collector) -> Non
     assert span.begin == NOW - 10 * S
 
 
-def test_a_pooled_request_has_no_decode(collector: Collector) -> None:
-    send(collector, request(num_generation_tokens=0))
+def test_a_pooled_request_is_an_embedding_and_generates_nothing(collector: Collector) -> None:
+    send(collector, request(num_generation_tokens=0, pooling=True))
     (span,) = collector.requests()
+    assert span.name == "embeddings m"
     assert list(collector.children(span)) == ["queue", "prefill"]
-    assert "gen_ai.response.time_to_first_chunk" not in span.attributes
+    assert span.attributes == {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": "engine-framework",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "chat-1",
+        "gen_ai.response.model": "m",
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.usage.input_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 0,
+        "framework.output_index": 0,
+        "framework.num_preemptions": 0,
+    }
+
+
+def test_an_engine_tells_embeddings_from_text(collector: Collector) -> None:
+    with launch(collector) as engine:
+        engine.embed([[5, 6, 7]])
+        engine.generate([[5, 6]], greedy(2))
+    found = {span.name: span.attributes for span in collector.requests()}
+    assert sorted(found) == ["embeddings scripted", "text_completion scripted"]
+    assert found["embeddings scripted"]["gen_ai.usage.input_tokens"] == 3
+    assert "gen_ai.request.temperature" not in found["embeddings scripted"]
+    assert found["text_completion scripted"]["gen_ai.request.max_tokens"] == 2
 
 
 SECONDS = st.one_of(st.floats(0, 1e4), st.floats(), st.just(-1.0))

@@ -12,10 +12,10 @@ import pytest
 from hookspecs import EngineConfig
 from hookspecs.contracts.frontend import (
     EngineClient,
-    Exposition,
     HttpRoutesContext,
     ServiceInfo,
 )
+from hookspecs.contracts.stats import Exposition
 from hookspecs.errors import (
     CommandError,
     EngineDeadError,

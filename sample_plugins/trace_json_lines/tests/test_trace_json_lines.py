@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,12 @@ from hookspecs.types.stats import FinishedRequestStats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trace_json_lines.bounded_file import BoundedFile
 from trace_json_lines.options import TraceJsonLinesOptions
 from trace_json_lines.plugin import plugin
 from trace_json_lines.trace_context import parse_traceparent
 from trace_json_lines.tracer import JsonLinesTracer
+from trace_json_lines.writer import MAX_QUEUED
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -106,7 +111,9 @@ def subject(path: Path, **options: Any) -> JsonLinesTracer:
 
 def test_a_line_holds_ids_times_and_counts(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    subject(path).on_request_finished(finished())
+    tracer = subject(path)
+    tracer.on_request_finished(finished())
+    tracer.close()
     (line,) = path.read_bytes().splitlines()
     assert msgspec.json.decode(line) == {
         "request_id": "r-1",
@@ -135,23 +142,75 @@ def test_a_line_holds_ids_times_and_counts(tmp_path: Path) -> None:
 def test_without_a_trace_its_ids_are_null_and_breaks_stay_in_the_line(tmp_path: Path) -> None:
     path = tmp_path / "t"
     request = msgspec.structs.replace(finished(tenant="a\nb", queue_time=float("nan")))
-    subject(path).on_request_finished(msgspec.structs.replace(request, trace_headers={}))
+    tracer = subject(path)
+    tracer.on_request_finished(msgspec.structs.replace(request, trace_headers={}))
+    tracer.close()
     (line,) = path.read_bytes().splitlines()
     record = msgspec.json.decode(line)
     assert [record[name] for name in ("trace_id", "parent_id", "sampled")] == [None] * 3
     assert (record["tenant"], record["queue_s"]) == ("a\nb", None)
 
 
-def test_lines_are_written_at_once_or_when_it_is_closed(tmp_path: Path) -> None:
-    eager, lazy = subject(tmp_path / "a"), subject(tmp_path / "b", flush=False)
-    for tracer in (eager, lazy):
+def test_lines_are_written_at_once_or_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, written = BoundedFile.append, threading.Event()
+
+    def noted(file: BoundedFile, data: bytes) -> None:
+        append(file, data)
+        written.set()
+
+    monkeypatch.setattr(BoundedFile, "append", noted)
+    lazy, eager = subject(tmp_path / "b", flush=False), subject(tmp_path / "a")
+    for tracer in (lazy, eager):
         tracer.on_request_finished(finished())
+    assert written.wait(60)
     sizes = [(tmp_path / name).stat().st_size for name in "ab"]
     assert sizes[0] > 0 == sizes[1]
     for tracer in (eager, lazy):
         tracer.close()
         tracer.close()
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_outputs_do_not_wait_for_a_file_that_another_process_holds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, extra = tmp_path / "t", 10
+    tracer = subject(path)
+    with path.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        for _ in range(MAX_QUEUED + 1 + extra):
+            tracer.on_request_finished(finished())
+        # One line more than the queue holds may be in the hand of the thread.
+        assert extra <= tracer.num_dropped <= extra + 1
+    tracer.close()
+    assert len(path.read_bytes().splitlines()) + tracer.num_dropped == MAX_QUEUED + 1 + extra
+    assert f"{tracer.num_dropped} lines were dropped in all" in caplog.text
+
+
+def test_the_end_does_not_wait_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trace_json_lines.writer.CLOSE_S", 0.05)
+    path = tmp_path / "t"
+    tracer = subject(path)
+    with path.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        tracer.on_request_finished(finished())
+        tracer.close()
+    assert "could not be written within 0.05 s" in caplog.text
+
+
+def test_a_write_that_failed_is_raised_once(tmp_path: Path) -> None:
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    tracer = subject(directory / "t")
+    shutil.rmtree(directory)
+    tracer.on_request_finished(finished())
+    with pytest.raises(FileNotFoundError):
+        tracer.close()
+    tracer.close()
 
 
 @pytest.mark.parametrize("flush", [True, False])

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from hookspecs.contracts.frontend import Exposition
+from hookspecs.contracts.stats import Exposition
 
 __all__ = ["finished_by_reason"]
 

@@ -17,7 +17,8 @@ class BoundedFile:
     """A file of at most `max_bytes`, and the full one before it as PATH.1.
 
     A lock on the file makes rotation safe where several front-end processes write to it: each
-    sees, before it writes, whether another has rotated. All methods raise OSError. One thread.
+    sees, before it writes, whether another has rotated. All methods raise OSError. One thread at
+    a time.
     """
 
     def __init__(self, path: str, max_bytes: int) -> None:

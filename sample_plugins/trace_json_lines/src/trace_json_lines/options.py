@@ -19,8 +19,8 @@ class TraceJsonLinesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     flush: Annotated[
         bool,
         Meta(
-            description="Write every line when it is made; else by 64 KiB and at the end, which "
-            "is cheaper and loses what is left if the process is killed."
+            description="Write every line by itself, at once; else by 64 KiB and at the end, "
+            "which is cheaper and loses what is left if the process is killed."
         ),
     ] = True
     max_bytes: Annotated[
