@@ -170,7 +170,7 @@ class EngineSection(Section, frozen=True, kw_only=True):
         Meta(description="Between processes: ipc sockets, or tcp with CURVE keys on loopback."),
     ] = Transport.IPC
     max_message_bytes: Annotated[
-        int, Meta(ge=1 << 22, description="Bytes of one message between processes.")
+        int, Meta(ge=1 << 16, description="Bytes of one message between processes.")
     ] = 1 << 30
     debug: Annotated[
         bool, Meta(description="Check all invariants after every step; a raising observer raises.")
