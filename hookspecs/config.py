@@ -248,7 +248,11 @@ class ServingConfig(Section, frozen=True, kw_only=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="TCP port; 0: any free one.")] = 8000
     api_keys: Annotated[
-        tuple[str, ...], Meta(description="Accepted keys; empty: no authentication.")
+        tuple[Annotated[str, Meta(pattern=r"^\S(.*\S)?\Z")], ...],
+        Meta(
+            description="Accepted keys, not empty and without spaces around them; none: no "
+            "authentication."
+        ),
     ] = ()
     max_waiting_requests: Annotated[
         Annotated[int, Meta(ge=0)] | None,

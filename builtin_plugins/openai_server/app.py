@@ -19,10 +19,12 @@ from builtin_plugins.openai_server import (
 )
 from builtin_plugins.openai_server.dispatch import Dispatcher
 from builtin_plugins.openai_server.endpoint import Endpoint, Service
+from builtin_plugins.openai_server.hosts import LoopbackHosts, is_loopback
 from builtin_plugins.openai_server.middleware import ApiKeys, RequestId, with_cors
 from builtin_plugins.openai_server.openapi import openapi_endpoint
 from builtin_plugins.openai_server.options import OpenAIOptions
 from builtin_plugins.openai_server.routing import Routes
+from builtin_plugins.openai_server.unread import CloseUnread
 from hookspecs.contracts.frontend import FrontendContext
 
 __all__ = ["build_app", "endpoints_of"]
@@ -63,7 +65,7 @@ def build_app(context: FrontendContext, options: OpenAIOptions) -> ASGIApp:
         model_names=options.model_names or (engine.info.model,),
     )
     endpoints = endpoints_of(options)
-    own = openapi_endpoint(endpoints, version=engine.info.version, keys=bool(keys))
+    own = openapi_endpoint(endpoints, service)
     routes = Routes((*endpoints, own))
     app: ASGIApp = Dispatcher(service, routes, context.routes)
     if keys:
@@ -71,4 +73,7 @@ def build_app(context: FrontendContext, options: OpenAIOptions) -> ASGIApp:
         app = ApiKeys(app, keys, public, routes)
     if options.cors_origins:
         app = with_cors(app, options.cors_origins)
-    return RequestId(app)
+    host = config.serving.host
+    if not keys and is_loopback(host):
+        app = LoopbackHosts(app, host, routes)
+    return CloseUnread(RequestId(app))

@@ -10,7 +10,14 @@ from starlette.types import Message, Receive
 from builtin_plugins.openai_server.answers import JSON
 from builtin_plugins.openai_server.errors import ApiError
 
-__all__ = ["ClientGone", "bounded_receive", "check_declared", "check_json", "read_body"]
+__all__ = [
+    "ClientGone",
+    "bounded_receive",
+    "check_declared",
+    "check_json",
+    "disconnected",
+    "read_body",
+]
 
 
 class ClientGone(Exception):
@@ -74,9 +81,14 @@ async def read_body(receive: Receive, limit: int, timeout_s: float) -> bytes:
             408,
             f"the body did not arrive within {timeout_s:g} s",
             code="body_timeout",
-            headers={"connection": "close"},
         ) from None
     return b"".join(chunks)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def bounded_receive(receive: Receive, limit: int) -> Receive:

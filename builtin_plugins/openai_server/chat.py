@@ -8,22 +8,29 @@ from typing import Any
 from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import json_answer
-from builtin_plugins.openai_server.chat_messages import chat_messages, refuse_features
-from builtin_plugins.openai_server.chat_stream import chat_events
+from builtin_plugins.openai_server.chat_messages import chat_messages
+from builtin_plugins.openai_server.chat_stream import ChatChunks
 from builtin_plugins.openai_server.chat_types import (
     AssistantMessage,
     ChatBody,
     ChatChoice,
     ChatCompletion,
 )
+from builtin_plugins.openai_server.chunk_stream import chunk_events
 from builtin_plugins.openai_server.chunks import Envelope
 from builtin_plugins.openai_server.endpoint import Call, Endpoint, Service
 from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.features import SHARED, refuse_features
 from builtin_plugins.openai_server.generation import Job, answer_id, generate_final
 from builtin_plugins.openai_server.limits import limit_error
 from builtin_plugins.openai_server.logprobs import chat_logprobs, prompt_logprobs
-from builtin_plugins.openai_server.sampling import check_model, deadline, request_arguments
-from builtin_plugins.openai_server.sse import event_stream
+from builtin_plugins.openai_server.sampling import (
+    check_model,
+    deadline,
+    request_arguments,
+    served_tier,
+)
+from builtin_plugins.openai_server.sse import EventStream
 from builtin_plugins.openai_server.text_fields import text_params
 from builtin_plugins.openai_server.usage import UsageCounter
 from hookspecs.contracts.frontend import EngineClient
@@ -37,8 +44,9 @@ async def create_chat_completion(call: Call[ChatBody]) -> Response:
     """The model's next message of a conversation."""
     service, body = call.service, call.body
     check_model(service, body.model)
-    refuse_features(body)
+    refuse_features(body, SHARED)
     params = _params(service, body)
+    service.engine.check_admission(params.n)
     job = Job(
         service=service,
         call_id=answer_id("chatcmpl", call),
@@ -54,14 +62,19 @@ async def create_chat_completion(call: Call[ChatBody]) -> Response:
     created, model = int(time.time()), service.model_names[0]
     if body.stream:
         envelope = Envelope(
-            id=job.call_id, object="chat.completion.chunk", created=created, model=model
+            id=job.call_id,
+            object="chat.completion.chunk",
+            created=created,
+            model=model,
+            service_tier=served_tier(body),
         )
-        return await event_stream(chat_events(job, prompt, body, envelope))
+        events = chunk_events(job, [prompt], body, envelope, ChatChunks(job, body))
+        return EventStream(events, call.limit)
     return json_answer(await _completion(job, prompt, body, created, model))
 
 
 def _params(service: Service, body: ChatBody) -> SamplingParams:
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
     info = service.engine.info
     limit = min(info.limits.max_logprobs, info.vocab_size)
@@ -87,7 +100,12 @@ async def _completion(
     if body.prompt_logprobs is not None:
         choices[0].prompt_logprobs = prompt_logprobs(output, body.prompt_logprobs)
     return ChatCompletion(
-        id=job.call_id, created=created, model=model, choices=choices, usage=counter.usage()
+        id=job.call_id,
+        created=created,
+        model=model,
+        choices=choices,
+        usage=counter.usage(),
+        service_tier=served_tier(body),
     )
 
 

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from builtin_plugins.openai_server.chat_types import ChatBody, ChatMessage, ContentPart
+from builtin_plugins.openai_server.chat_types import ChatMessage
+from builtin_plugins.openai_server.content import joined_text
 from builtin_plugins.openai_server.errors import ApiError
-from builtin_plugins.openai_server.limits import CONTENT_PARTS, MESSAGES, check_limit
-from builtin_plugins.openai_server.unsupported import refuse_unsupported, unsupported
+from builtin_plugins.openai_server.limits import MESSAGES, check_limit
 
-__all__ = ["chat_messages", "refuse_features"]
+__all__ = ["chat_messages"]
 
 ROLES: Final = {
     "system": "system",
@@ -20,31 +20,8 @@ ROLES: Final = {
     "assistant": "assistant",
     "tool": "tool",
 }
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
-    "tool_choice": ("none",),
-    "function_call": ("none",),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "reasoning_effort": ("none",),
-    "verbosity": ("medium",),
-    "service_tier": ("auto", "default"),
-}
-"""Values that ask for nothing but text."""
-
-
-def refuse_features(body: ChatBody) -> None:
-    """Raise ApiError (400) where the body asks for more than text in and text out. Tools are
-    taken with `tool_choice` none, which says not to use them."""
-    names = ["functions", "audio", "prediction", "web_search_options", "store"]
-    names.append("continue_final_message")
-    if body.tool_choice != "none":
-        names.append("tools")
-    refuse_unsupported({name: getattr(body, name) for name in names})
-    for name, neutral in NEUTRAL.items():
-        value = getattr(body, name)
-        if value is not None and value not in neutral:
-            shown = " or ".join(msgspec.json.encode(one).decode() for one in neutral)
-            raise unsupported(name, f"this {name} is not supported; leave it out or give {shown}")
+PARTS: Final = ("text",)
+ASSISTANT_PARTS: Final = ("text", "refusal")
 
 
 def chat_messages(messages: list[ChatMessage]) -> list[dict[str, Any]]:
@@ -70,7 +47,11 @@ def _message(message: ChatMessage, at: str) -> dict[str, Any]:
             f"{at} has no content; only messages of the assistant may have none",
             param=f"{at}.content",
         )
-    made: dict[str, Any] = {"role": role, "content": _content(message.content, f"{at}.content")}
+    content = message.content
+    if content is not None or not message.tool_calls:
+        types = ASSISTANT_PARTS if role == "assistant" else PARTS
+        content = joined_text(content or "", f"{at}.content", types)
+    made: dict[str, Any] = {"role": role, "content": content}
     if message.name is not None:
         made["name"] = message.name
     if message.tool_calls:
@@ -78,26 +59,6 @@ def _message(message: ChatMessage, at: str) -> dict[str, Any]:
     if message.tool_call_id is not None:
         made["tool_call_id"] = message.tool_call_id
     return made
-
-
-def _content(content: str | list[ContentPart] | None, at: str) -> str | None:
-    """The text; parts of text are joined by line breaks."""
-    if content is None or isinstance(content, str):
-        return content
-    check_limit(CONTENT_PARTS, len(content), at)
-    if not content:
-        raise ApiError(400, f"{at} is an empty list; give text or parts of text", param=at)
-    return "\n".join(_text(part, f"{at}[{number}]") for number, part in enumerate(content))
-
-
-def _text(part: ContentPart, at: str) -> str:
-    if part.type != "text":
-        raise unsupported(
-            at, f"{at} is of type {part.type[:50]!r}; only parts of type 'text' are supported"
-        )
-    if part.text is None:
-        raise ApiError(400, f"{at} is of type 'text' but has no text", param=at)
-    return part.text
 
 
 def _tool_call(call: dict[str, Any]) -> dict[str, Any]:

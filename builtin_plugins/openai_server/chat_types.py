@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from builtin_plugins.openai_server.content import ContentPart
 from builtin_plugins.openai_server.logprobs import ChatLogprobs, PromptLogprob
 from builtin_plugins.openai_server.text_fields import TextFields
 from builtin_plugins.openai_server.usage import Usage
@@ -21,16 +22,8 @@ __all__ = [
     "ChatCompletion",
     "ChatMessage",
     "ChunkChoice",
-    "ContentPart",
     "Delta",
 ]
-
-
-class ContentPart(msgspec.Struct, kw_only=True):
-    """A part of a message's content. Only parts of type `text` are served."""
-
-    type: str
-    text: str | None = None
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
@@ -39,7 +32,8 @@ class ChatMessage(msgspec.Struct, kw_only=True):
 
     role: Annotated[str, Meta(description="system, developer, user, assistant or tool.")]
     content: Annotated[
-        str | list[ContentPart] | None, Meta(description="Null is for assistants only.")
+        str | list[ContentPart] | None,
+        Meta(description="Null is for assistants only, and is empty text."),
     ] = None
     name: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -70,21 +64,19 @@ class ChatBody(TextFields, kw_only=True):
     ] = None
     continue_final_message: Annotated[bool | None, Meta(description="Not supported.")] = None
     tools: Annotated[Any, Meta(description="Not supported, unless tool_choice is none.")] = None
-    tool_choice: Annotated[Any, Meta(description="Only none.")] = None
-    parallel_tool_calls: Annotated[
-        bool | None, Meta(description="Without effect, as there are no tools.")
-    ] = None
-    functions: Annotated[Any, Meta(description="Not supported.")] = None
-    function_call: Annotated[Any, Meta(description="Only none.")] = None
+    tool_choice: Annotated[Any, Meta(description="Only none and auto.")] = None
+    parallel_tool_calls: Annotated[bool | None, Meta(description="Without effect.")] = None
+    functions: Annotated[Any, Meta(description="Not supported, unless function_call is none.")] = (
+        None
+    )
+    function_call: Annotated[Any, Meta(description="Only none and auto.")] = None
     response_format: Annotated[Any, Meta(description='Only {"type": "text"}.')] = None
     modalities: Annotated[Any, Meta(description='Only ["text"].')] = None
     audio: Annotated[Any, Meta(description="Not supported.")] = None
     prediction: Annotated[Any, Meta(description="Not supported.")] = None
     web_search_options: Annotated[Any, Meta(description="Not supported.")] = None
-    reasoning_effort: Annotated[Any, Meta(description="Only none.")] = None
-    verbosity: Annotated[Any, Meta(description="Only medium.")] = None
-    store: Annotated[bool | None, Meta(description="Not supported.")] = None
-    service_tier: Annotated[Any, Meta(description="Only auto and default.")] = None
+    reasoning_effort: Annotated[str | None, Meta(description="A hint; without effect.")] = None
+    verbosity: Annotated[str | None, Meta(description="A hint; without effect.")] = None
 
 
 class AssistantMessage(msgspec.Struct, kw_only=True):
@@ -102,7 +94,7 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None
-    """stop, length, abort."""
+    """stop or length."""
     stop_reason: int | str | UnsetType = UNSET
     """The stop string or token that ended it; absent for the model's own end token."""
     token_ids: list[int] | UnsetType = UNSET
@@ -121,6 +113,8 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    service_tier: Literal["default"] | UnsetType = UNSET
+    """If the client gave one."""
 
 
 class Delta(msgspec.Struct, kw_only=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from builtin_plugins.openai_server.usage import Usage
 
@@ -25,6 +26,8 @@ class Envelope(msgspec.Struct, kw_only=True):
     created: int
     """Seconds since 1970, UTC."""
     model: str
+    service_tier: Literal["default"] | UnsetType = UNSET
+    """If the client gave one."""
 
 
 class ChunkWriter:

@@ -12,7 +12,7 @@ from builtin_plugins.openai_server.logprobs import (
 from hookspecs.contracts.frontend import EngineClient
 from hookspecs.types.outputs import CompletionOutput, RequestOutput
 
-__all__ = ["ChoiceBuilder", "drop_output", "join_choices", "only_scores"]
+__all__ = ["ChoiceBuilder", "join_choices", "only_scores"]
 
 
 def only_scores(body: CompletionBody) -> bool:
@@ -21,26 +21,27 @@ def only_scores(body: CompletionBody) -> bool:
     return body.max_tokens == 0 and bool(body.echo)
 
 
-def drop_output(output: RequestOutput) -> None:
-    """Leave nothing but the prompt, as if no token had been made."""
-    for completion in output.outputs:
-        completion.text, completion.token_ids, completion.logprobs = "", [], None
-        completion.stop_reason = None
-        if completion.finish_reason == "stop":
-            completion.finish_reason = "length"
-
-
 class ChoiceBuilder:
     """Of one call. Choices have the indices 0 to prompts * n - 1."""
 
     def __init__(self, engine: EngineClient, body: CompletionBody, *, n: int) -> None:
         self._engine = engine
         self._n = n
+        self._only_scores = only_scores(body)
         self._echo = bool(body.echo)
         self._logprobs = body.logprobs
         self._prompt_logprobs = body.prompt_logprobs
         self._token_ids = bool(body.return_token_ids)
         self._aligners: dict[int, TextAligner] = {}
+
+    def prepare(self, output: RequestOutput) -> None:
+        """Where only the prompt is wanted, leave nothing else, as if no token had been made. To be
+        called for each output, before the others."""
+        for completion in output.outputs if self._only_scores else ():
+            completion.text, completion.token_ids, completion.logprobs = "", [], None
+            completion.stop_reason = None
+            if completion.finish_reason == "stop":
+                completion.finish_reason = "length"
 
     @property
     def has_openings(self) -> bool:

@@ -1,68 +1,40 @@
-"""A completion as a stream of chunks."""
+"""The choices of a completion's chunks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
-from builtin_plugins.openai_server.chunks import ChunkWriter, Envelope
-from builtin_plugins.openai_server.completion_choices import (
-    ChoiceBuilder,
-    drop_output,
-    only_scores,
-)
-from builtin_plugins.openai_server.completion_types import CompletionBody, CompletionChoice
-from builtin_plugins.openai_server.generation import Job, generate
-from builtin_plugins.openai_server.sse import Event
-from builtin_plugins.openai_server.usage import UsageCounter
+from builtin_plugins.openai_server.completion_choices import ChoiceBuilder
+from builtin_plugins.openai_server.completion_types import CompletionChoice
+from hookspecs.types.outputs import CompletionOutput, RequestOutput
 
-__all__ = ["completion_events"]
+__all__ = ["CompletionChunks"]
 
 
-async def completion_events(
-    job: Job, prompts: Sequence[Any], body: CompletionBody, envelope: Envelope
-) -> AsyncGenerator[Event, None]:
-    """Encoded chunks. Raises as `generate`, before the first chunk or after any."""
-    n = job.params.n
-    builder = ChoiceBuilder(job.service.engine, body, n=n)
-    writer = ChunkWriter(envelope, null_usage=body.includes_usage)
-    counter = UsageCounter()
-    texts: dict[int, Callable[[str], bytes]] = {}
-    if body.logprobs is None and not body.return_token_ids and not body.repeats_usage:
-        for index in range(len(prompts) * n):
-            texts[index] = writer.texts(partial(_text_choice, index))
-    scores = only_scores(body)
-    opened: set[int] = set()
-    async with aclosing(generate(job, prompts)) as outputs:
-        async for prompt_index, output in outputs:
-            if scores:
-                drop_output(output)
-            counter.add(prompt_index, output)
-            usage = counter.usage() if body.repeats_usage else None
-            chunks = []
-            if builder.has_openings and prompt_index not in opened:
-                opened.add(prompt_index)
-                openings = await builder.openings(prompt_index, output)
-                chunks += [writer.chunk(choice, usage) for choice in openings]
-            for completion in output.outputs:
-                index = prompt_index * n + completion.index
-                if completion.finish_reason is None and texts:
-                    if completion.text:
-                        chunks.append(texts[index](completion.text))
-                    continue
-                choice = builder.choice(index, completion)
-                if not _is_empty(choice):
-                    chunks.append(writer.chunk(choice, usage))
-            if chunks:
-                yield b"".join(chunks)
-    if body.includes_usage:
-        yield writer.usage(counter.usage())
+class CompletionChunks:
+    """A ChunkForm."""
 
+    def __init__(self, builder: ChoiceBuilder) -> None:
+        self._builder = builder
 
-def _text_choice(index: int, text: str) -> CompletionChoice:
-    return CompletionChoice(index=index, text=text)
+    def prepare(self, output: RequestOutput) -> None:
+        """Without the output where only the prompt is wanted."""
+        self._builder.prepare(output)
+
+    async def first(self, prompt_index: int, output: RequestOutput) -> Sequence[CompletionChoice]:
+        """The prompt, if asked for."""
+        if not self._builder.has_openings:
+            return ()
+        return await self._builder.openings(prompt_index, output)
+
+    def news(self, index: int, completion: CompletionOutput) -> CompletionChoice | None:
+        """With text, tokens or an end."""
+        choice = self._builder.choice(index, completion)
+        return None if _is_empty(choice) else choice
+
+    def text(self, index: int, text: str) -> CompletionChoice:
+        """Only that."""
+        return CompletionChoice(index=index, text=text)
 
 
 def _is_empty(choice: CompletionChoice) -> bool:

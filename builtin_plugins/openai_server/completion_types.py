@@ -51,7 +51,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
-    """stop, length, abort; null while it runs."""
+    """stop or length; null while it runs."""
     stop_reason: int | str | UnsetType = UNSET
     """The stop string or token that ended it; absent for the model's own end token."""
     token_ids: list[int] | UnsetType = UNSET

@@ -9,25 +9,29 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import json_answer
+from builtin_plugins.openai_server.chunk_stream import chunk_events
 from builtin_plugins.openai_server.chunks import Envelope
 from builtin_plugins.openai_server.completion_choices import (
     ChoiceBuilder,
-    drop_output,
     join_choices,
     only_scores,
 )
-from builtin_plugins.openai_server.completion_stream import completion_events
-from builtin_plugins.openai_server.completion_types import Completion, CompletionBody
+from builtin_plugins.openai_server.completion_stream import CompletionChunks
+from builtin_plugins.openai_server.completion_types import (
+    Completion,
+    CompletionBody,
+    CompletionChoice,
+)
 from builtin_plugins.openai_server.endpoint import Call, Endpoint, Service
 from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.features import SHARED, refuse_features
 from builtin_plugins.openai_server.generation import Job, answer_id, generate_final
 from builtin_plugins.openai_server.limits import SEQUENCES, check_limit
 from builtin_plugins.openai_server.prompts import prompt_list
 from builtin_plugins.openai_server.sampling import check_model, deadline, request_arguments
-from builtin_plugins.openai_server.sse import event_stream
+from builtin_plugins.openai_server.sse import EventStream
 from builtin_plugins.openai_server.text_fields import text_params
-from builtin_plugins.openai_server.unsupported import refuse_unsupported
-from builtin_plugins.openai_server.usage import UsageCounter
+from builtin_plugins.openai_server.usage import Usage, UsageCounter
 from hookspecs.types.outputs import CompletionOutput
 from hookspecs.types.sampling import SamplingParams
 
@@ -41,12 +45,13 @@ async def create_completion(call: Call[CompletionBody]) -> Response:
     """Text after each prompt."""
     service, body = call.service, call.body
     check_model(service, body.model)
-    refuse_unsupported({"suffix": body.suffix})
+    refuse_features(body, SHARED)
     prompts = prompt_list(service, "prompt", body.prompt)
     params = _params(service, body, len(prompts))
     n = params.n
     if body.best_of is not None:
         _apply_best_of(params, body, len(prompts))
+    service.engine.check_admission(len(prompts) * params.n)
     job = Job(
         service=service,
         call_id=answer_id("cmpl", call),
@@ -55,28 +60,29 @@ async def create_completion(call: Call[CompletionBody]) -> Response:
         deadline=deadline(body),
     )
     created, model = int(time.time()), service.model_names[0]
+    builder = ChoiceBuilder(service.engine, body, n=n)
     if body.stream:
         envelope = Envelope(id=job.call_id, object="text_completion", created=created, model=model)
-        return await event_stream(completion_events(job, prompts, body, envelope))
-    return json_answer(await _completion(job, prompts, body, n, created, model))
+        form = CompletionChunks(builder)
+        return EventStream(chunk_events(job, prompts, body, envelope, form), call.limit)
+    choices, usage = await _choices(job, prompts, builder, n)
+    return json_answer(
+        Completion(id=job.call_id, created=created, model=model, choices=choices, usage=usage)
+    )
 
 
-async def _completion(
-    job: Job, prompts: list[Any], body: CompletionBody, n: int, created: int, model: str
-) -> Completion:
-    builder = ChoiceBuilder(job.service.engine, body, n=n)
+async def _choices(
+    job: Job, prompts: list[Any], builder: ChoiceBuilder, n: int
+) -> tuple[list[CompletionChoice], Usage]:
     counter = UsageCounter()
     choices = []
     for prompt_index, output in enumerate(await generate_final(job, prompts)):
-        if only_scores(body):
-            drop_output(output)
+        builder.prepare(output)
         counter.add(prompt_index, output)
         openings = await builder.openings(prompt_index, output)
         for opening, completion in zip(openings, _best(output.outputs, n), strict=True):
             choices.append(join_choices(opening, builder.choice(opening.index, completion)))
-    return Completion(
-        id=job.call_id, created=created, model=model, choices=choices, usage=counter.usage()
-    )
+    return choices, counter.usage()
 
 
 def _params(service: Service, body: CompletionBody, num_prompts: int) -> SamplingParams:

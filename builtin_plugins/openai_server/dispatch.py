@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from builtin_plugins.openai_server.body import (
@@ -20,13 +20,15 @@ from builtin_plugins.openai_server.body import (
     bounded_receive,
     check_declared,
     check_json,
+    disconnected,
     read_body,
 )
 from builtin_plugins.openai_server.endpoint import Call, Endpoint, Service
 from builtin_plugins.openai_server.errors import ApiError, as_api_error
 from builtin_plugins.openai_server.json_body import BodyDecoder
 from builtin_plugins.openai_server.routing import Routes
-from builtin_plugins.openai_server.sending import Sending
+from builtin_plugins.openai_server.sending import GRACE_S, Sending
+from builtin_plugins.openai_server.time_limit import TimeLimit
 from hookspecs.errors import FrameworkError
 
 __all__ = ["MOUNTS", "Dispatcher"]
@@ -49,7 +51,7 @@ class Dispatcher:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id: str = scope["state"]["request_id"]
-        sending = Sending(send, head=scope["method"] == "HEAD")
+        sending = Sending(scope, send)
         try:
             await self._answer(scope, receive, sending, request_id)
         except ClientGone:
@@ -64,8 +66,11 @@ class Dispatcher:
     ) -> None:
         path, method = scope["path"], scope["method"]
         name, slash, _ = path.removeprefix(MOUNTS).partition("/")
-        if path.startswith(MOUNTS) and slash and name in self._mounts:
-            await self._mounted(name, scope, receive, sending)
+        if path.startswith(MOUNTS) and name in self._mounts:
+            if slash:
+                await self._mounted(name, scope, receive, sending)
+            else:
+                await _with_slash(scope)(scope, receive, sending)
             return
         found = self._routes.find(path)
         if found is None:
@@ -78,8 +83,12 @@ class Dispatcher:
             return
         request = Request({**scope, "path_params": parameters}, receive)
         body = await self._read(endpoint, request, receive)
-        call = Call(self._service, request, body, request_id)
-        await self._run(endpoint, call, scope, receive, sending)
+        limit = TimeLimit(self._service.options.request_timeout_s)
+        call = Call(self._service, request, body, request_id, limit)
+        response = await limit.within(
+            lambda: until_disconnect(_coroutine(endpoint.handler, call), receive)
+        )
+        await _send(response, limit, scope, receive, sending)
 
     async def _read(self, endpoint: Endpoint, request: Request, receive: Receive) -> Any:
         if endpoint.body is None:
@@ -89,29 +98,6 @@ class Dispatcher:
         check_declared(request.headers, limit)
         data = await read_body(receive, limit, self._service.options.body_timeout_s)
         return self._decoders[endpoint.body].decode(data or b"{}")
-
-    async def _run(
-        self,
-        endpoint: Endpoint,
-        call: Call[Any],
-        scope: Scope,
-        receive: Receive,
-        sending: Sending,
-    ) -> None:
-        limit = self._service.options.request_timeout_s
-        try:
-            async with asyncio.timeout(limit) as timeout:
-                response = await until_disconnect(_coroutine(endpoint.handler, call), receive)
-                await response(scope, receive, sending)
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            raise ApiError(
-                504,
-                f"the request took longer than {limit:g} s",
-                kind="timeout_error",
-                code="request_timeout",
-            ) from None
 
     async def _other_method(
         self, methods: Mapping[str, Endpoint], scope: Scope, receive: Receive, sending: Sending
@@ -136,6 +122,27 @@ class Dispatcher:
         await self._mounts[name](inner, bounded_receive(receive, limit), send)
 
 
+def _with_slash(scope: Scope) -> Response:
+    """To the application of a plugin, whose relative links begin there."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    path = scope.get("root_path", "") + scope["path"] + "/"
+    return RedirectResponse(f"{path}?{query}" if query else path, 307)
+
+
+async def _send(
+    response: Response, limit: TimeLimit, scope: Scope, receive: Receive, sending: Sending
+) -> None:
+    """A stream ends by itself when the time has passed, if its client reads."""
+    until = None if limit.at is None else limit.at + GRACE_S
+    try:
+        async with asyncio.timeout_at(until) as timeout:
+            await response(scope, receive, sending)
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        await sending.cut_off()
+
+
 async def _coroutine(handler: Callable[[Call[Any]], Awaitable[Response]], call: Call[Any]) -> Any:
     return await handler(call)
 
@@ -143,7 +150,7 @@ async def _coroutine(handler: Callable[[Call[Any]], Awaitable[Response]], call: 
 async def until_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """The result of `work`; it is cancelled, and ClientGone raised, when the client goes away."""
     task = asyncio.create_task(work)
-    watcher = asyncio.create_task(_disconnected(receive))
+    watcher = asyncio.create_task(disconnected(receive))
     try:
         await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -157,8 +164,3 @@ async def until_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
         for result in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.warning("a request failed while it was cancelled", exc_info=result)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import json_answer
 from builtin_plugins.openai_server.endpoint import Call, Endpoint
+from builtin_plugins.openai_server.features import SHARED, refuse_features
 from builtin_plugins.openai_server.generation import answer_id, gather
 from builtin_plugins.openai_server.prompts import prompt_list
 from builtin_plugins.openai_server.sampling import RequestFields, check_model, request_arguments
@@ -73,7 +74,9 @@ async def create_embeddings(call: Call[EmbeddingBody]) -> Response:
     """A vector for each input, all at once in the engine; none if one fails."""
     service, body = call.service, call.body
     check_model(service, body.model)
+    refuse_features(body, SHARED)
     prompts = prompt_list(service, "input", body.input)
+    service.engine.check_admission(len(prompts))
     params = PoolingParams(dimensions=body.dimensions)
     if body.pooling is not None:
         params.pooling = body.pooling

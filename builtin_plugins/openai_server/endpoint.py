@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from builtin_plugins.openai_server.errors import ApiError, ErrorBody
 from builtin_plugins.openai_server.options import OpenAIOptions
+from builtin_plugins.openai_server.time_limit import TimeLimit
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.frontend import EngineClient
 
@@ -43,6 +44,8 @@ class Call(Generic[T]):
     """The decoded and checked body; None where the endpoint takes none."""
     request_id: str
     """The client's `x-request-id`, or a new one; also in the answer's header."""
+    limit: TimeLimit
+    """Handlers are ended by it; a stream that they return must be given it."""
 
 
 def openai_error(error: ApiError, request_id: str) -> ErrorBody:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,12 @@ from hookspecs.errors import (
     UnsupportedFeatureError,
 )
 
-__all__ = ["ApiError", "ErrorBody", "ErrorDetail", "as_api_error"]
+__all__ = ["NO_RETRY", "ApiError", "ErrorBody", "ErrorDetail", "as_api_error"]
+
+
+NO_RETRY: Final = {"x-should-retry": "false"}
+"""Tells the official clients not to send a request again, which they do by default for 409 and all
+statuses from 500 on: it would only fail again, after as long."""
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):
@@ -77,9 +82,9 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, EngineDeadError):
         return _unavailable(message, "engine_dead", {})
     if isinstance(error, CommandError):
-        return ApiError(409, message, kind="conflict_error", code="wrong_state")
+        return ApiError(409, message, kind="conflict_error", code="wrong_state", headers=NO_RETRY)
     if isinstance(error, RequestFailedError):
-        return ApiError(500, message, kind="server_error", code="request_failed")
+        return ApiError(500, message, kind="server_error", code="request_failed", headers=NO_RETRY)
     if isinstance(error, FrameworkError):
         return ApiError(500, message, kind="server_error")
     return ApiError(500, f"internal error: {type(error).__name__}", kind="server_error")

@@ -15,22 +15,23 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from builtin_plugins.openai_server.endpoint import Call, Service
-from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.errors import NO_RETRY, ApiError
 from builtin_plugins.openai_server.sampling import RequestArguments
 from hookspecs.contracts.frontend import EngineClient
 from hookspecs.errors import RequestFailedError
 from hookspecs.types.outputs import CompletionOutput, RequestOutput
 from hookspecs.types.sampling import SamplingParams
 
-__all__ = ["Job", "answer_id", "gather", "generate", "generate_final"]
+__all__ = ["Job", "answer_id", "gather", "generate", "generate_final", "generate_one"]
 
 T = TypeVar("T")
 
 _Queue: TypeAlias = asyncio.Queue[tuple[int, RequestOutput | None] | Exception]
 """Outputs with the index of their prompt, None for its end; or why the call failed."""
 
-FAILURES: Final = frozenset({"error", "timeout"})
-"""Finish reasons that are errors of the whole call."""
+FAILURES: Final = frozenset({"abort", "error", "timeout"})
+"""Finish reasons that are errors of the whole call. Nobody waits for what its own client has
+aborted, so `abort` is the operator's: a part of an answer must not pass for the whole."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +58,12 @@ async def generate(
     """Outputs as they come, each with the index of its prompt; of one prompt in order.
 
     A slow consumer leaves at most one output a prompt in here; the rest waits, merged, in the
-    engine. Raises what the first failing prompt raises: RequestFailedError or ApiError (504) for
-    outputs with finish reason `error` or `timeout`. The consumer must close this generator.
+    engine. Raises what the first failing prompt raises: for outputs with finish reason `error`
+    RequestFailedError, with `timeout` and `abort` ApiError (504 and 503). The consumer must close
+    this generator.
     """
     if len(prompts) == 1:
-        async with aclosing(_outputs(job, job.call_id, prompts[0])) as outputs:
+        async with aclosing(generate_one(job, prompts[0])) as outputs:
             async for output in outputs:
                 yield 0, output
         return
@@ -86,6 +88,11 @@ async def generate(
             taken[index].set()
     finally:
         await _cancel(tasks)
+
+
+def generate_one(job: Job, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
+    """As `generate`, of the only prompt."""
+    return _outputs(job, job.call_id, prompt)
 
 
 async def generate_final(job: Job, prompts: Sequence[Any]) -> list[RequestOutput]:
@@ -153,7 +160,16 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
 def _failure(request_id: str, completion: CompletionOutput) -> Exception:
     if completion.finish_reason == "timeout":
         message = completion.error or "the request did not start before its deadline"
-        return ApiError(504, message, kind="timeout_error", code="deadline_exceeded")
+        return ApiError(
+            504, message, kind="timeout_error", code="deadline_exceeded", headers=NO_RETRY
+        )
+    if completion.finish_reason == "abort":
+        return ApiError(
+            503,
+            "the engine gave the request up before its end; send it again",
+            kind="service_unavailable_error",
+            code="aborted",
+        )
     return RequestFailedError(
         completion.error or "the request failed in the engine", request_id=request_id
     )

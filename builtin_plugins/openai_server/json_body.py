@@ -1,29 +1,36 @@
 """JSON bodies, read strictly (RFC 8259, with the choices of RFC 7493, I-JSON).
 
 What JSON leaves open is refused instead of guessed: duplicate keys, NaN and infinities, halves of
-surrogate pairs, encodings other than UTF-8, integers and nesting without bound.
+surrogate pairs, encodings other than UTF-8, integers and nesting without bound. Front-end process,
+its event loop: no body may hold up other requests, so values are counted before they are made.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from builtin_plugins.openai_server.errors import ApiError
-from builtin_plugins.openai_server.limits import JSON_DEPTH, limit_error
+from builtin_plugins.openai_server.limits import JSON_DEPTH, JSON_VALUES, limit_error
 
-__all__ = ["BodyDecoder"]
+__all__ = ["BodyDecoder", "distinct"]
 
 T = TypeVar("T")
 
+_VALUE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]', re.DOTALL)
+"""A string, which may lack its end, or the beginning of an array or object: never tried twice at
+one place, whatever the bytes."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 _PATH = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_UNKNOWN = "Object contains unknown field"
 _FIELD = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
@@ -32,18 +39,35 @@ class BodyDecoder(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self._decoder = msgspec.json.Decoder(kind)
+        fields = msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
+        self._known = {field.encode_name for field in fields}
 
     def decode(self, data: bytes) -> T:
-        """The checked body. ApiError with status 400; its `param` is the place in the JSON."""
+        """The checked body. A field that is unknown and null asks for nothing, and counts as left
+        out. ApiError with status 400; its `param` is the place in the JSON."""
         _check(data)
         try:
-            return self._decoder.decode(data)
+            try:
+                return self._decoder.decode(data)
+            except msgspec.ValidationError as error:
+                if not str(error).startswith(_UNKNOWN):
+                    raise
+                return self._decoder.decode(self._without_unknown_nulls(data))
         except msgspec.ValidationError as error:
             message, param = _place(str(error))
             raise ApiError(400, message, param=param, code="invalid_value") from None
         except msgspec.DecodeError:
             # All else that is no JSON was found before.
             raise _not_json("a string has an escape that is half of a surrogate pair") from None
+
+    def _without_unknown_nulls(self, data: bytes) -> bytes:
+        members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        kept = [
+            msgspec.json.encode(name) + b":" + bytes(value)
+            for name, value in members.items()
+            if name in self._known or bytes(value) != b"null"
+        ]
+        return b"{%b}" % b",".join(kept)
 
 
 def _check(data: bytes) -> None:
@@ -52,17 +76,28 @@ def _check(data: bytes) -> None:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _not_json(f"byte {error.start} is not UTF-8") from None
+    _check_size(data)
     # The hook for integers is slow, and bodies may be lists of token ids.
     parse_int = _bounded_int if b"0" * 19 in data.translate(_TO_ZERO) else None
     try:
         json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=parse_int
+            text, object_pairs_hook=distinct, parse_constant=_no_constant, parse_int=parse_int
         )
     except json.JSONDecodeError as error:
         raise _not_json(f"{error.msg}, at character {error.pos}") from None
     except RecursionError:
         raise _too_deep() from None
     _check_depth(data)
+
+
+def _check_size(data: bytes) -> None:
+    """Characters are counted first, at the speed of bytes.count; only where they are many, it
+    matters which of them are inside strings."""
+    limit = JSON_VALUES.value
+    if data.count(b'"') + data.count(b"[") + data.count(b"{") <= limit:
+        return
+    if sum(1 for _ in islice(_VALUE.finditer(data), limit + 1)) > limit:
+        raise limit_error(JSON_VALUES.name, f"more than {limit}", limit)
 
 
 def _check_depth(data: bytes) -> None:
@@ -77,18 +112,27 @@ def _check_depth(data: bytes) -> None:
     raise _too_deep()
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object. ApiError (400) that names the first key that comes again."""
     made = dict(pairs)
     if len(made) == len(pairs):
         return made
-    keys = [key for key, _ in pairs]
-    twice = next(key for at, key in enumerate(keys) if key in keys[:at])[:64]
+    twice = _first_repeated(key for key, _ in pairs)[:64]
     raise ApiError(
         400,
         f"the key {twice!a} occurs twice in one object; give it once",
         param=twice.encode(errors="replace").decode(),
         code="invalid_json",
     )
+
+
+def _first_repeated(keys: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise ValueError("no key is repeated")
 
 
 def _no_constant(name: str) -> Any:

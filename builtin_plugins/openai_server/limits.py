@@ -25,6 +25,9 @@ class Limit:
 HEAD_BYTES = Limit("head_bytes", 64 * 1024, "Bytes of a request's line and headers together.")
 HEADERS = Limit("headers", 128, "Headers of a request.")
 JSON_DEPTH = Limit("json_depth", 64, "Arrays and objects inside each other in a body.")
+JSON_VALUES = Limit(
+    "json_values", 64 * 1024, "Strings, keys included, arrays and objects of a body together."
+)
 SEQUENCES = Limit("sequences", 1024, "Outputs of one request: prompts times n.")
 MESSAGES = Limit("messages", 4096, "Messages, or input items, of one conversation.")
 CONTENT_PARTS = Limit("content_parts", 1024, "Parts of the content of one message.")
@@ -40,6 +43,7 @@ LIMITS: tuple[Limit, ...] = (
     HEAD_BYTES,
     HEADERS,
     JSON_DEPTH,
+    JSON_VALUES,
     SEQUENCES,
     MESSAGES,
     CONTENT_PARTS,

@@ -8,10 +8,11 @@ from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import json_answer
 from builtin_plugins.openai_server.endpoint import Call, Endpoint
-from builtin_plugins.openai_server.generation import Job, answer_id
+from builtin_plugins.openai_server.features import refuse_features
+from builtin_plugins.openai_server.generation import Job, answer_id, generate_final, generate_one
 from builtin_plugins.openai_server.limits import USER_CHARS, check_limit
 from builtin_plugins.openai_server.messages_answer import failure_body, message
-from builtin_plugins.openai_server.messages_input import chat_messages, refuse_features
+from builtin_plugins.openai_server.messages_input import FEATURES, chat_messages
 from builtin_plugins.openai_server.messages_stream import failure_event, message_events
 from builtin_plugins.openai_server.messages_types import (
     CountBody,
@@ -20,14 +21,13 @@ from builtin_plugins.openai_server.messages_types import (
     Message,
     MessagesBody,
 )
-from builtin_plugins.openai_server.one_answer import final_output, output_stream
 from builtin_plugins.openai_server.sampling import (
     RequestArguments,
     check_model,
     sampling_params,
     trace_headers,
 )
-from builtin_plugins.openai_server.sse import event_stream
+from builtin_plugins.openai_server.sse import EventStream
 from hookspecs.types.sampling import OutputKind
 
 __all__ = ["ENDPOINTS", "count_tokens", "create_message"]
@@ -38,22 +38,23 @@ async def create_message(call: Call[MessagesBody]) -> Response:
     in a stream is the event `error`."""
     body, engine = call.body, call.service.engine
     check_model(call.service, body.model)
-    refuse_features(body)
-    messages = chat_messages(body)
+    refuse_features(body, FEATURES)
     job = _job(call)
-    prompt = await engine.chat_prompt(messages)
+    engine.check_admission()
+    prompt = await engine.chat_prompt(chat_messages(body))
     model = call.service.model_names[0]
     if body.stream:
-        events = message_events(output_stream(job, prompt), job.call_id, model)
+        events = message_events(generate_one(job, prompt), job.call_id, model)
         failed = partial(failure_event, request_id=call.request_id)
-        return await event_stream(events, error_event=failed, last=b"")
-    return json_answer(message(await final_output(job, prompt), job.call_id, model))
+        return EventStream(events, call.limit, error_event=failed, last=b"")
+    (output,) = await generate_final(job, [prompt])
+    return json_answer(message(output, job.call_id, model))
 
 
 async def count_tokens(call: Call[CountBody]) -> Response:
     """How many tokens the prompt of a conversation has; nothing is generated."""
     check_model(call.service, call.body.model)
-    refuse_features(call.body)
+    refuse_features(call.body, FEATURES)
     prompt = await call.service.engine.chat_prompt(chat_messages(call.body))
     return json_answer(CountedTokens(input_tokens=len(prompt["prompt_token_ids"])))
 

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from builtin_plugins.openai_server.content import joined_text
 from builtin_plugins.openai_server.conversation import join_adjacent
 from builtin_plugins.openai_server.errors import ApiError
-from builtin_plugins.openai_server.limits import CONTENT_PARTS, MESSAGES, check_limit
-from builtin_plugins.openai_server.messages_types import CountBody, InputBlock, MessagesBody
-from builtin_plugins.openai_server.unsupported import refuse_unsupported, unsupported
+from builtin_plugins.openai_server.features import WITHOUT_EFFECT, Features, unsupported
+from builtin_plugins.openai_server.limits import MESSAGES, check_limit
+from builtin_plugins.openai_server.messages_types import CountBody
 
-__all__ = ["chat_messages", "refuse_features"]
+__all__ = ["FEATURES", "chat_messages"]
 
 ROLES = ("user", "assistant")
-HARMLESS_CHOICES = ({"type": "auto"}, {"type": "none"})
-
-
-def refuse_features(body: CountBody) -> None:
-    """Raise ApiError (400) where the body asks for more than text in and text out."""
-    refuse_unsupported(
-        {
-            "tools": body.tools,
-            "mcp_servers": body.mcp_servers,
-            "output_config": body.output_config,
-            "context_management": body.context_management,
-        }
-    )
-    if body.tool_choice is not None and body.tool_choice not in HARMLESS_CHOICES:
-        raise unsupported("tool_choice", "tool_choice names tools, which are not supported")
-    if body.thinking is not None and body.thinking.get("type") != "disabled":
-        raise unsupported(
-            "thinking", 'thinking is not supported; leave it out or give {"type": "disabled"}'
-        )
-    if isinstance(body, MessagesBody):
-        refuse_unsupported({"container": body.container})
+PARTS: Final = ("text",)
+FEATURES: Final[Features] = {
+    "tools": (),
+    "tool_choice": ({"type": "auto"}, {"type": "none"}),
+    "thinking": ({"type": "disabled"},),
+    "mcp_servers": (),
+    "container": (),
+    "context_management": (),
+    "output_config": {"effort": WITHOUT_EFFECT},
+    "output_format": (),
+    "speed": ("standard",),
+    "cache_control": WITHOUT_EFFECT,
+    "inference_geo": WITHOUT_EFFECT,
+    "service_tier": WITHOUT_EFFECT,
+}
 
 
 def chat_messages(body: CountBody) -> list[dict[str, str]]:
@@ -41,7 +38,7 @@ def chat_messages(body: CountBody) -> list[dict[str, str]]:
         raise ApiError(400, "messages is empty; give at least one message", param="messages")
     check_limit(MESSAGES, len(body.messages), "messages")
     messages = []
-    if system := _text(body.system or "", "system"):
+    if system := joined_text(body.system or "", "system", PARTS):
         messages.append({"role": "system", "content": system})
     for position, turn in enumerate(body.messages):
         at = f"messages[{position}]"
@@ -52,7 +49,7 @@ def chat_messages(body: CountBody) -> list[dict[str, str]]:
                 "is given in system)",
                 param=f"{at}.role",
             )
-        content = _text(turn.content, f"{at}.content")
+        content = joined_text(turn.content, f"{at}.content", PARTS)
         if not content:
             raise ApiError(400, f"{at}.content is empty; give text", param=f"{at}.content")
         messages.append({"role": turn.role, "content": content})
@@ -63,22 +60,3 @@ def chat_messages(body: CountBody) -> list[dict[str, str]]:
             "message of the user",
         )
     return join_adjacent(messages, ROLES)
-
-
-def _text(content: str | list[InputBlock], at: str) -> str:
-    if isinstance(content, str):
-        return content
-    check_limit(CONTENT_PARTS, len(content), at)
-    texts = []
-    for position, block in enumerate(content):
-        if block.type != "text":
-            raise unsupported(
-                f"{at}[{position}]",
-                f"{at}[{position}] is of type {block.type[:50]!r}; only text blocks are supported",
-            )
-        if block.text is None:
-            raise ApiError(
-                400, f"{at}[{position}] is a text block without text", param=f"{at}[{position}]"
-            )
-        texts.append(block.text)
-    return "\n".join(texts)

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from builtin_plugins.openai_server.content import ContentPart
+
 __all__ = [
     "BlockDelta",
     "BlockStart",
@@ -19,7 +21,6 @@ __all__ = [
     "CountedTokens",
     "FailureBody",
     "FailureDetail",
-    "InputBlock",
     "InputTurn",
     "Message",
     "MessageDelta",
@@ -38,19 +39,12 @@ __all__ = [
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence"]
 
 
-class InputBlock(msgspec.Struct, kw_only=True):
-    """A content block of a turn or of the system prompt. Only `text` is served; the members of
-    other types, and `cache_control` (prefixes are cached anyway), are not read."""
-
-    type: str
-    text: str | None = None
-
-
 class InputTurn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One message of the conversation."""
 
     role: Annotated[str, Meta(description="user or assistant.")]
-    content: str | list[InputBlock]
+    content: str | list[ContentPart]
+    cache_control: Annotated[Any, Meta(description="Without effect.")] = None
 
 
 class MessageMetadata(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -66,12 +60,16 @@ class CountBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     model: str
     messages: list[InputTurn]
-    system: str | list[InputBlock] | None = None
+    system: str | list[ContentPart] | None = None
     tools: list[Any] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     mcp_servers: list[Any] | None = None
-    output_config: dict[str, Any] | None = None
+    output_config: Annotated[dict[str, Any] | None, Meta(description="effort, without effect.")] = (
+        None
+    )
+    output_format: Annotated[Any, Meta(description="Not supported.")] = None
+    speed: Annotated[str | None, Meta(description="Only standard.")] = None
     context_management: dict[str, Any] | None = None
     cache_control: Annotated[
         dict[str, Any] | None, Meta(description="Without effect: prefixes are cached anyway.")
@@ -90,6 +88,7 @@ class MessagesBody(CountBody, kw_only=True, forbid_unknown_fields=True):
     metadata: MessageMetadata | None = None
     container: str | dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+    inference_geo: Annotated[str | None, Meta(description="Without effect.")] = None
 
 
 class CountedTokens(msgspec.Struct, kw_only=True):

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from builtin_plugins.openai_server.errors import ApiError
 from builtin_plugins.openai_server.routing import Routes
-from builtin_plugins.openai_server.sending import Sending
+from builtin_plugins.openai_server.sending import refuse
 
 __all__ = ["ApiKeys", "RequestId", "with_cors"]
 
@@ -87,18 +87,17 @@ class ApiKeys:
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
-        sending = Sending(send, head=scope["method"] == "HEAD")
-        sending.error_body = self._routes.error_body(scope["path"])
-        await sending.fail(error, scope["state"]["request_id"])
+        await refuse(error, self._routes, scope, send)
 
     def _knows(self, headers: Headers) -> bool:
-        """All keys are compared, by digests of one length, so that the time tells nothing."""
+        """All keys are compared, by digests of one length, so that the time tells nothing. An
+        empty one is none."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = [headers["x-api-key"]] if "x-api-key" in headers else []
         if scheme.lower() == "bearer":
             given.append(token.strip())
         known = False
-        for key in given:
+        for key in filter(None, given):
             digest = _digest(key.encode("latin-1"))
             for other in self._digests:
                 known |= hmac.compare_digest(digest, other)

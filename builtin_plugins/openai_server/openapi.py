@@ -12,7 +12,8 @@ import msgspec
 from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import JSON, json_answer
-from builtin_plugins.openai_server.endpoint import Call, Endpoint
+from builtin_plugins.openai_server.bounds import Bounds, all_limits, field_bounds
+from builtin_plugins.openai_server.endpoint import Call, Endpoint, Service
 
 __all__ = ["document", "openapi_endpoint"]
 
@@ -21,24 +22,25 @@ _OF_BODIES = (400, 408, 413, 415, 429)
 _OF_ALL = (500, 503, 504)
 
 
-def openapi_endpoint(endpoints: Iterable[Endpoint], *, version: str, keys: bool) -> Endpoint:
+def openapi_endpoint(endpoints: Iterable[Endpoint], service: Service) -> Endpoint:
     """`GET /openapi.json` of these endpoints and itself; the document is made when it is first
-    asked for. `keys`: whether API keys are needed."""
+    asked for."""
     made: list[dict[str, Any]] = []
 
     async def handler(call: Call[None]) -> Response:
         if not made:
-            made.append(document((*endpoints, own), version=version, keys=keys))
+            made.append(document((*endpoints, own), service))
         return json_answer(made[0])
 
     own = Endpoint("GET", "/openapi.json", handler, "This document", answer=dict[str, Any])
     return own
 
 
-def document(endpoints: Iterable[Endpoint], *, version: str, keys: bool) -> dict[str, Any]:
-    """The document as plain values."""
+def document(endpoints: Iterable[Endpoint], service: Service) -> dict[str, Any]:
+    """The document as plain values. `x-limits` has all bounds on requests by their names."""
     endpoints = tuple(endpoints)
-    schemas = _Schemas(endpoints)
+    schemas = _Schemas(endpoints, field_bounds(service))
+    keys = bool(service.config.serving.api_keys)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         operations = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
@@ -51,7 +53,8 @@ def document(endpoints: Iterable[Endpoint], *, version: str, keys: bool) -> dict
         }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "engine-framework", "version": version},
+        "info": {"title": "engine-framework", "version": service.engine.info.version},
+        "x-limits": all_limits(service),
         "paths": paths,
         "components": components,
     }
@@ -60,7 +63,7 @@ def document(endpoints: Iterable[Endpoint], *, version: str, keys: bool) -> dict
 class _Schemas:
     """JSON schemas of all types that the endpoints name; structs are shared components."""
 
-    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(self, endpoints: tuple[Endpoint, ...], bounds: Bounds) -> None:
         named: dict[Any, None] = {}
         for endpoint in endpoints:
             types = (endpoint.body, endpoint.answer, endpoint.error_type)
@@ -71,6 +74,28 @@ class _Schemas:
             named, ref_template="#/components/schemas/{name}"
         )
         self._made = dict(zip(named, made, strict=True))
+        seen: set[str] = set()
+        for endpoint in endpoints:
+            if endpoint.body is not None:
+                self._bound(self._made[endpoint.body], bounds, seen)
+
+    def _bound(self, schema: Any, bounds: Bounds, seen: set[str]) -> None:
+        """Add the bounds to the fields of a body's schema and of all that it refers to."""
+        if isinstance(schema, list):
+            for each in schema:
+                self._bound(each, bounds, seen)
+        if not isinstance(schema, dict):
+            return
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name and name not in seen:
+            seen.add(name)
+            component = self.components[name]
+            for field, inner in component.get("properties", {}).items():
+                found = bounds.get(f"{name}.{field}", bounds.get(field, {}))
+                inner.update({**found, **inner})
+            self._bound(component, bounds, seen)
+        for each in schema.values():
+            self._bound(each, bounds, seen)
 
     def json(self, kind: Any) -> dict[str, Any]:
         """The `content` of a body of this type; `str`: plain text."""

@@ -40,34 +40,36 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        super().data_received(data)
-        if self._in_head:
-            # A header without end reaches no callback, so what was fed is counted.
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES.value and not self.transport.is_closing():
+        # A header without end reaches no callback, so what is fed is counted: never more at once
+        # than a head may have. Of a head that begins behind another request's body in the same
+        # piece, that piece is not counted.
+        while data and self._in_head and not self.transport.is_closing():
+            room = HEAD_BYTES.value + 1 - self._head_bytes
+            piece, data = data[:room], data[room:]
+            self._head_bytes += len(piece)
+            super().data_received(piece)
+            if self._in_head and self._too_large() and not self.transport.is_closing():
                 self.send_400_response("")
+        if data and not self.transport.is_closing():
+            super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["state"]["abort"] = self.transport.abort
         self._in_head = True
-        self._head_bytes = self._num_headers = 0
         if self._timer is None:
             self._await_head()
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         self._num_headers += 1
-        self._count(len(name) + len(value))
+        if self._too_large():
+            raise _HeadTooLarge
 
     def on_headers_complete(self) -> None:
         self._stop_timer()
         self._in_head = False
+        self._head_bytes = self._num_headers = 0
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -87,11 +89,6 @@ class BoundedProtocol(HttpToolsProtocol):
             b"connection: close\r\n\r\n%b" % (status, len(body), body)
         )
         self.transport.close()
-
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._too_large():
-            raise _HeadTooLarge
 
     def _too_large(self) -> bool:
         return self._head_bytes > HEAD_BYTES.value or self._num_headers > HEADERS.value

@@ -6,9 +6,7 @@ from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import json_answer
 from builtin_plugins.openai_server.endpoint import Call, Endpoint
-from builtin_plugins.openai_server.generation import Job, answer_id
-from builtin_plugins.openai_server.limits import USER_CHARS, check_limit
-from builtin_plugins.openai_server.one_answer import final_output, output_stream
+from builtin_plugins.openai_server.generation import Job, answer_id, generate_final, generate_one
 from builtin_plugins.openai_server.responses_answer import (
     finished_response,
     message_item,
@@ -17,7 +15,7 @@ from builtin_plugins.openai_server.responses_answer import (
 )
 from builtin_plugins.openai_server.responses_input import (
     chat_messages,
-    refuse_features,
+    check_features,
     wants_logprobs,
 )
 from builtin_plugins.openai_server.responses_stream import ResponseStream
@@ -27,7 +25,7 @@ from builtin_plugins.openai_server.sampling import (
     request_arguments,
     sampling_params,
 )
-from builtin_plugins.openai_server.sse import event_stream
+from builtin_plugins.openai_server.sse import EventStream
 from hookspecs.types.sampling import OutputKind
 
 __all__ = ["ENDPOINTS", "create_response"]
@@ -38,16 +36,16 @@ async def create_response(call: Call[ResponsesBody]) -> Response:
     stream is the event `response.failed`."""
     body, service = call.body, call.service
     check_model(service, body.model)
-    refuse_features(body)
-    messages = chat_messages(body)
+    check_features(body)
     job = _job(call)
-    prompt = await service.engine.chat_prompt(messages)
+    service.engine.check_admission()
+    prompt = await service.engine.chat_prompt(chat_messages(body))
     response = new_response(job, body)
     if body.stream:
         stream = ResponseStream(service.engine, response)
-        outputs = output_stream(job, prompt)
-        return await event_stream(stream.events(outputs), error_event=stream.failed, last=b"")
-    output = await final_output(job, prompt)
+        events = stream.events(generate_one(job, prompt))
+        return EventStream(events, call.limit, error_event=stream.failed, last=b"")
+    (output,) = await generate_final(job, [prompt])
     (part,) = output.outputs
     logprobs = text_logprobs(service.engine, part, response.top_logprobs)
     item = message_item(response, part, OutputText(text=part.text, logprobs=logprobs))
@@ -60,18 +58,16 @@ def _job(call: Call[ResponsesBody]) -> Job:
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
+        "seed": body.seed,
         "logprobs": (body.top_logprobs or 0) if wants_logprobs(body) else None,
         "n": 1,
         "output_kind": OutputKind.DELTA if body.stream else OutputKind.FINAL_ONLY,
     }
-    arguments = request_arguments(call)
-    check_limit(USER_CHARS, len(body.safety_identifier or ""), "safety_identifier")
-    arguments["tenant"] = arguments["tenant"] or body.safety_identifier or ""
     return Job(
         service=call.service,
         call_id=answer_id("resp", call),
         params=sampling_params(call.service, given),
-        arguments=arguments,
+        arguments=request_arguments(call),
     )
 
 

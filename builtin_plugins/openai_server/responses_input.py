@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from builtin_plugins.openai_server.content import joined_text
 from builtin_plugins.openai_server.conversation import join_adjacent
 from builtin_plugins.openai_server.errors import ApiError
-from builtin_plugins.openai_server.limits import CONTENT_PARTS, MESSAGES, check_limit
-from builtin_plugins.openai_server.responses_types import InputItem, InputPart, ResponsesBody
-from builtin_plugins.openai_server.unsupported import refuse_unsupported, unsupported
+from builtin_plugins.openai_server.features import (
+    SHARED,
+    WITHOUT_EFFECT,
+    Features,
+    refuse_features,
+    unsupported,
+)
+from builtin_plugins.openai_server.limits import MESSAGES, check_limit
+from builtin_plugins.openai_server.responses_types import InputItem, ResponsesBody
 
-__all__ = ["chat_messages", "refuse_features", "wants_logprobs"]
+__all__ = ["chat_messages", "check_features", "wants_logprobs"]
 
-LOGPROBS = "message.output_text.logprobs"
-PART_TYPES = ("input_text", "output_text")
+LOGPROBS: Final = "message.output_text.logprobs"
+ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
+"""There is no reasoning, so nothing to include."""
+PARTS: Final = ("input_text", "output_text")
+ASSISTANT_PARTS: Final = (*PARTS, "refusal")
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 """`developer` is the newer name of `system`; templates know only the latter."""
+FEATURES: Final[Features] = {
+    **SHARED,
+    "previous_response_id": (),
+    "conversation": (),
+    "prompt": (),
+    "background": (),
+    "context_management": (),
+    "moderation": (),
+    "reasoning": {
+        "effort": WITHOUT_EFFECT,
+        "summary": WITHOUT_EFFECT,
+        "generate_summary": WITHOUT_EFFECT,
+    },
+    "stream_options": {"include_obfuscation": WITHOUT_EFFECT, "include_usage": WITHOUT_EFFECT},
+    "text": {"format": ({"type": "text"},), "verbosity": WITHOUT_EFFECT},
+    "truncation": ("disabled",),
+}
 
 
 def wants_logprobs(body: ResponsesBody) -> bool:
@@ -21,24 +50,11 @@ def wants_logprobs(body: ResponsesBody) -> bool:
     return LOGPROBS in (body.include or ())
 
 
-def refuse_features(body: ResponsesBody) -> None:
+def check_features(body: ResponsesBody) -> None:
     """Raise ApiError (400) where the body asks for more than text in and text out."""
-    refuse_unsupported(
-        {
-            "previous_response_id": body.previous_response_id,
-            "conversation": body.conversation,
-            "prompt": body.prompt,
-            "tools": body.tools,
-            "reasoning": body.reasoning,
-            "background": body.background,
-            "context_management": body.context_management,
-            "moderation": body.moderation,
-            "stream_options": body.stream_options,
-        }
-    )
-    _refuse_text_options(body.text or {})
+    refuse_features(body, FEATURES)
     for name in body.include or ():
-        if name != LOGPROBS:
+        if name not in (LOGPROBS, ENCRYPTED_REASONING):
             raise unsupported("include", f"include has {name[:80]!r}; supported is {LOGPROBS!r}")
     if body.top_logprobs and not wants_logprobs(body):
         raise ApiError(
@@ -46,27 +62,6 @@ def refuse_features(body: ResponsesBody) -> None:
             f"top_logprobs is given without {LOGPROBS!r} in include; add it there",
             param="top_logprobs",
         )
-    if body.tool_choice not in (None, "auto", "none"):
-        raise unsupported("tool_choice", "tool_choice names tools, which are not supported")
-    if body.truncation not in (None, "disabled"):
-        raise unsupported(
-            "truncation", f"truncation is {body.truncation[:50]!r}; only 'disabled' is supported"
-        )
-    if body.service_tier not in (None, "auto", "default"):
-        raise unsupported(
-            "service_tier",
-            f"service_tier is {body.service_tier[:50]!r}; supported are 'auto' and 'default'",
-        )
-
-
-def _refuse_text_options(text: dict[str, object]) -> None:
-    for name, value in text.items():
-        if name == "format" and value not in (None, {"type": "text"}):
-            raise unsupported("text.format", 'text.format must be {"type": "text"}')
-        if name == "verbosity" and value not in (None, "medium"):
-            raise unsupported("text.verbosity", "text.verbosity is not supported; leave it out")
-        if name not in ("format", "verbosity"):
-            raise ApiError(400, f"text has no member {name[:50]!r}; known is format", param="text")
 
 
 def chat_messages(body: ResponsesBody) -> list[dict[str, str]]:
@@ -95,20 +90,7 @@ def _message(item: InputItem, at: str) -> dict[str, str]:
             f"{at} has the role {item.role[:50]!r}; known are {', '.join(ROLES)}",
             param=f"{at}.role",
         )
-    if not item.content:
+    if item.content is None:
         raise ApiError(400, f"{at} has no content; give text", param=f"{at}.content")
-    if isinstance(item.content, str):
-        return {"role": role, "content": item.content}
-    check_limit(CONTENT_PARTS, len(item.content), f"{at}.content")
-    parts = [_text(part, f"{at}.content[{n}]") for n, part in enumerate(item.content)]
-    return {"role": role, "content": "\n".join(parts)}
-
-
-def _text(part: InputPart, at: str) -> str:
-    if part.type not in PART_TYPES:
-        raise unsupported(
-            at, f"{at} is of type {part.type[:50]!r}; supported are {', '.join(PART_TYPES)}"
-        )
-    if part.text is None:
-        raise ApiError(400, f"{at} has no text", param=at)
-    return part.text
+    types = ASSISTANT_PARTS if role == "assistant" else PARTS
+    return {"role": role, "content": joined_text(item.content, f"{at}.content", types)}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from builtin_plugins.openai_server.content import ContentPart
 from builtin_plugins.openai_server.logprobs import TokenLogprob
 from builtin_plugins.openai_server.sampling import RequestFields
 
@@ -18,7 +19,6 @@ __all__ = [
     "FailureCode",
     "IncompleteDetails",
     "InputItem",
-    "InputPart",
     "InputTokensDetails",
     "ItemStatus",
     "OutputMessage",
@@ -37,21 +37,13 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
-class InputPart(msgspec.Struct, kw_only=True):
-    """A part of a message's content. `input_text` and `output_text` are served; what output
-    parts carry besides their text (annotations, logprobs) is not read."""
-
-    type: str
-    text: str | None = None
-
-
 class InputItem(msgspec.Struct, kw_only=True):
     """An item of the input. Only messages are served; what output messages carry besides role
     and content (id, status, phase) is not read."""
 
     type: str = "message"
     role: Annotated[str, Meta(description="user, assistant, system or developer.")] = ""
-    content: str | list[InputPart] | None = None
+    content: str | list[ContentPart] | None = None
 
 
 class ResponsesBody(RequestFields, kw_only=True):
@@ -68,40 +60,29 @@ class ResponsesBody(RequestFields, kw_only=True):
         Annotated[int, Meta(ge=0, le=20)] | None,
         Meta(description="Alternatives a token; needs `message.output_text.logprobs` in include."),
     ] = None
+    seed: int | None = None
     include: Annotated[
-        list[str] | None, Meta(description="`message.output_text.logprobs`, nothing else.")
-    ] = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
-    safety_identifier: Annotated[
-        str | None, Meta(description="Taken as tenant where neither that nor user is given.")
-    ] = None
-    store: Annotated[
-        bool | None,
+        list[str] | None,
         Meta(
-            description="Without effect: answers are not stored, and the response says so. True is "
-            "taken since clients send it by default."
+            description="`message.output_text.logprobs`; `reasoning.encrypted_content` is taken "
+            "without effect."
         ),
     ] = None
+    stream: bool | None = None
+    stream_options: Annotated[dict[str, Any] | None, Meta(description="Without effect.")] = None
     text: dict[str, Any] | None = None
     tools: list[Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: Annotated[
-        bool | None, Meta(description="Without effect: there are no tools.")
-    ] = None
-    max_tool_calls: Annotated[
-        int | None, Meta(description="Without effect: there are no tools.")
-    ] = None
+    parallel_tool_calls: Annotated[bool | None, Meta(description="Without effect.")] = None
+    max_tool_calls: Annotated[int | None, Meta(description="Without effect.")] = None
     truncation: str | None = None
-    service_tier: str | None = None
-    prompt_cache_key: Annotated[
-        str | None, Meta(description="Without effect: prefixes are cached anyway.")
-    ] = None
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
-    reasoning: dict[str, Any] | None = None
+    reasoning: Annotated[
+        dict[str, Any] | None, Meta(description="effort and summary, without effect.")
+    ] = None
     context_management: list[Any] | None = None
     moderation: dict[str, Any] | None = None
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypedDict
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from builtin_plugins.openai_server.endpoint import Call, Service
 from builtin_plugins.openai_server.errors import ApiError
@@ -19,6 +19,7 @@ from builtin_plugins.openai_server.limits import (
     METADATA_ENTRIES,
     METADATA_KEY,
     METADATA_VALUE,
+    USER_CHARS,
     check_limit,
 )
 from hookspecs.errors import InvalidRequestError
@@ -33,6 +34,7 @@ __all__ = [
     "request_arguments",
     "sampling_fields",
     "sampling_params",
+    "served_tier",
     "trace_headers",
 ]
 
@@ -49,6 +51,9 @@ class RequestFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str | None, Meta(description="A name that the model is served under; null: the model.")
     ] = None
     user: Annotated[str | None, Meta(description="Taken as tenant where that is not given.")] = None
+    safety_identifier: Annotated[
+        str | None, Meta(description="Taken as tenant where neither that nor user is given.")
+    ] = None
     tenant: Annotated[
         str | None, Meta(description="On whose behalf; for policies that share out.")
     ] = None
@@ -62,13 +67,21 @@ class RequestFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: Annotated[
         dict[str, str] | None, Meta(description="Labels of the request, for plugins.")
     ] = None
+    store: Annotated[bool | None, Meta(description="Without effect: no answer is stored.")] = None
+    prompt_cache_key: Annotated[
+        str | None, Meta(description="Without effect: prefixes are cached anyway.")
+    ] = None
+    prompt_cache_retention: Annotated[str | None, Meta(description="Without effect.")] = None
+    service_tier: Annotated[
+        str | None, Meta(description="auto, default, flex or priority: all are served alike.")
+    ] = None
 
 
 class SamplingFields(RequestFields, kw_only=True):
     """Fields of bodies that make text. What is null is as the model's authors recommend."""
 
     temperature: float | None = None
-    top_p: float | None = None
+    top_p: Annotated[float | None, Meta(description="(0, 1], or 0: as temperature 0.")] = None
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
@@ -137,13 +150,20 @@ def request_arguments(call: Call[Any]) -> RequestArguments:
     above its limits."""
     body: RequestFields = call.body
     _check_metadata(body.metadata or {})
+    for name in ("user", "safety_identifier"):
+        check_limit(USER_CHARS, len(getattr(body, name) or ""), name)
     return RequestArguments(
         priority=body.priority or 0,
-        tenant=body.tenant or body.user or "",
+        tenant=body.tenant or body.user or body.safety_identifier or "",
         cache_salt=body.cache_salt or "",
         labels=body.metadata,
         trace_headers=trace_headers(call),
     )
+
+
+def served_tier(body: RequestFields) -> Literal["default"] | UnsetType:
+    """The `service_tier` of the answer, which has it if the body does."""
+    return "default" if body.service_tier else UNSET
 
 
 def trace_headers(call: Call[Any]) -> dict[str, str] | None:
@@ -178,6 +198,9 @@ def sampling_params(service: Service, given: Mapping[str, Any]) -> SamplingParam
     for name, value in given.items():
         if value is not None:
             setattr(params, name, _logit_bias(value) if name == "logit_bias" else value)
+    if params.top_p == 0:
+        # Only the most likely token is left. Clients have this for "no randomness".
+        params.temperature, params.top_p = 0.0, 1.0
     return params
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Final
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
 from builtin_plugins.openai_server.answers import error_answer
 from builtin_plugins.openai_server.endpoint import ErrorForm, openai_error
 from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.routing import Routes
 
-__all__ = ["Sending"]
+__all__ = ["GRACE_S", "Sending", "refuse"]
+
+GRACE_S: Final = 5.0
+"""Seconds that a client gets to read what ends its answer early."""
 
 logger = logging.getLogger("framework.openai")
 
@@ -20,10 +26,12 @@ logger = logging.getLogger("framework.openai")
 class Sending:
     """An ASGI `send`."""
 
-    def __init__(self, send: Send, *, head: bool) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
+        """`scope`: its state may hold `abort`, which closes the connection at once."""
         self.error_body: ErrorForm = openai_error
         self._send = send
-        self._head = head
+        self._head = scope["method"] == "HEAD"
+        self._abort = scope["state"].get("abort")
         self._started = self._complete = self._events = False
 
     async def __call__(self, message: Message) -> None:
@@ -39,7 +47,23 @@ class Sending:
         await self._send(message)
 
     async def fail(self, error: ApiError, request_id: str) -> None:
-        """Tell the client as well as what was sent already allows."""
+        """Tell the client as well as what was sent already allows. One that does not read for
+        GRACE_S is cut off."""
+        try:
+            async with asyncio.timeout(GRACE_S) as timeout:
+                await self._fail(error, request_id)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            await self.cut_off()
+
+    async def cut_off(self) -> None:
+        """Close the connection with what is not sent yet."""
+        if self._abort is not None:
+            self._abort()
+            await asyncio.sleep(0)  # the server learns of it
+
+    async def _fail(self, error: ApiError, request_id: str) -> None:
         body = self.error_body(error, request_id)
         if not self._started:
             answer = error_answer(error, body)
@@ -58,3 +82,10 @@ class Sending:
         elif not self._complete:
             # The server closes the connection of an answer that is left incomplete.
             logger.warning("request %s: the answer was cut off: %s", request_id, error)
+
+
+async def refuse(error: ApiError, routes: Routes, scope: Scope, send: Send) -> None:
+    """Answer a request with an error, in the form of its path."""
+    sending = Sending(scope, send)
+    sending.error_body = routes.error_body(scope["path"])
+    await sending.fail(error, scope["state"]["request_id"])

@@ -1,24 +1,27 @@
 """Answers as server-sent events (WHATWG HTML, "Server-sent events").
 
-Front-end process, its event loop. The first event is awaited before the answer starts, so that a
-request that fails early gets an ordinary error; one that fails later gets one error event.
+Front-end process, its event loop. The answer starts with the first event, so that a request that
+fails early gets an ordinary error; or, where that takes long, with a comment. What fails later is
+one error event.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, TypeAlias
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from builtin_plugins.openai_server.body import disconnected
 from builtin_plugins.openai_server.errors import ApiError, as_api_error
+from builtin_plugins.openai_server.time_limit import TimeLimit
 from hookspecs.errors import FrameworkError
 
-__all__ = ["DONE", "Event", "EventStream", "encode_event", "event_stream"]
+__all__ = ["DONE", "Event", "EventStream", "encode_event"]
 
 Event: TypeAlias = msgspec.Struct | tuple[str, msgspec.Struct] | bytes
 """The data of an event; its name and data; or events that are encoded already."""
@@ -49,62 +52,38 @@ def _error_event(error: ApiError) -> Event:
     return error.body
 
 
-async def event_stream(
-    events: AsyncGenerator[Event, None],
-    *,
-    error_event: Callable[[ApiError], Event] = _error_event,
-    last: bytes = DONE,
-    headers: Mapping[str, str] | None = None,
-    keep_alive_s: float = KEEP_ALIVE_S,
-) -> EventStream:
-    """The answer that sends `events`, after the first of them has come.
-
-    What `events` raises before that is raised here. What it raises later is sent as
-    `error_event`. `last` is sent at the end, also after an error. The generator is closed when it
-    has ended, when the client goes away, and when this is cancelled.
-    """
-    try:
-        first = await anext(events)
-    except StopAsyncIteration:
-        first = b""
-    except BaseException:
-        await events.aclose()
-        raise
-    return EventStream(
-        first,
-        events,
-        error_event=error_event,
-        last=last,
-        headers=headers,
-        keep_alive_s=keep_alive_s,
-    )
-
-
 class EventStream(Response):
-    """An answer of events. Sending waits for a slow reader, and then no events are taken."""
+    """An answer of events. Sending waits for a slow reader, and then no events are taken.
+
+    What `events` raises before the answer has started is raised by the call; what it raises later,
+    and the end of the time limit, is sent as `error_event`. `last` is sent at the end, also after
+    an error. The generator is closed when it has ended, when the client goes away, and when the
+    call is cancelled.
+    """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        first: Event,
         events: AsyncGenerator[Event, None],
+        limit: TimeLimit,
         *,
-        error_event: Callable[[ApiError], Event],
-        last: bytes,
-        headers: Mapping[str, str] | None,
-        keep_alive_s: float,
+        error_event: Callable[[ApiError], Event] = _error_event,
+        last: bytes = DONE,
+        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self.status_code = 200
         self.background = None
-        self.init_headers({**HEADERS, **(headers or {})})
-        self._first = first
+        self.init_headers(HEADERS)
         self._events = events
+        self._limit = limit
         self._error_event = error_event
         self._last = last
         self._keep_alive_s = keep_alive_s
         self._lock = asyncio.Lock()
         self._sent_at = 0.0
+        self._started = False
+        self._early_failure: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: sends everything, or stops when the client goes away."""
@@ -123,59 +102,56 @@ class EventStream(Response):
                 logger.debug("the client went away: %s", result)
             elif isinstance(result, Exception):
                 raise result
+        if self._early_failure is not None:
+            raise self._early_failure
 
     async def _send_all(self, send: Send) -> None:
-        clock = asyncio.get_running_loop().time
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        async with self._lock:
-            await send(start)
-            if self._first:
-                await send(_part(encode_event(self._first)))
+        failure: Exception | None = None
         while True:
             try:
-                event = await anext(self._events)
+                event = await self._limit.within(self._events.__anext__)
             except StopAsyncIteration:
-                end = self._last
                 break
             except Exception as error:
-                end = self._encode_error(error) + self._last
+                failure = error
                 break
             body = event if isinstance(event, bytes) else encode_event(event)
             async with self._lock:
-                await send(_part(body))
-                self._sent_at = clock()
+                await self._send_part(send, body)
         async with self._lock:
-            await send({"type": "http.response.body", "body": end})
-            self._sent_at = clock()
+            if failure is not None and not self._started:
+                self._early_failure = failure
+                return
+            end = b"" if failure is None else self._encode_error(failure)
+            await self._send_part(send, end + self._last, more=False)
+
+    async def _send_part(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        """With the lock held."""
+        if not self._started:
+            self._started = True
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sent_at = asyncio.get_running_loop().time()
 
     def _encode_error(self, error: Exception) -> bytes:
         if not isinstance(error, (ApiError, FrameworkError)):
-            logger.error("a stream failed after its first event", exc_info=error)
+            logger.error("a stream failed after its start", exc_info=error)
         return encode_event(self._error_event(as_api_error(error)))
 
     async def _watch(self, receive: Receive, send: Send) -> None:
         """Returns when the client has gone; until then sends comments while nothing comes."""
         clock = asyncio.get_running_loop().time
-        gone = asyncio.create_task(_disconnected(receive))
+        gone = asyncio.create_task(disconnected(receive))
         try:
             while not gone.done():
                 # While an event waits for a slow reader, the connection is in use.
                 idle = 0.0 if self._lock.locked() else clock() - self._sent_at
                 if idle >= self._keep_alive_s:
                     async with self._lock:
-                        await send(_part(KEEP_ALIVE))
-                        self._sent_at = clock()
+                        await self._send_part(send, KEEP_ALIVE)
                     idle = 0.0
                 await asyncio.wait((gone,), timeout=self._keep_alive_s - idle)
             gone.result()
         finally:
             gone.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _part(body: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": body, "more_body": True}

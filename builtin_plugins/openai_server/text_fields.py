@@ -11,7 +11,6 @@ from builtin_plugins.openai_server.endpoint import Service
 from builtin_plugins.openai_server.errors import ApiError
 from builtin_plugins.openai_server.limits import SEQUENCES, check_limit
 from builtin_plugins.openai_server.sampling import SamplingFields, sampling_fields, sampling_params
-from builtin_plugins.openai_server.unsupported import unsupported
 from hookspecs.types.sampling import OutputKind, SamplingParams
 
 __all__ = ["StreamOptions", "TextFields", "text_params"]
@@ -26,9 +25,7 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     continuous_usage_stats: Annotated[
         bool | None, Meta(description="With include_usage: the usage so far in every chunk.")
     ] = None
-    include_obfuscation: Annotated[
-        bool | None, Meta(description="Not supported: false or null.")
-    ] = None
+    include_obfuscation: Annotated[bool | None, Meta(description="Without effect.")] = None
 
 
 class TextFields(SamplingFields, kw_only=True):
@@ -73,15 +70,9 @@ def text_params(
 
 def _check_stream(body: TextFields) -> None:
     options = body.stream_options
-    if options is None:
+    if options is None or not options.continuous_usage_stats:
         return
-    if not body.stream:
-        raise ApiError(
-            400, "stream_options needs stream: true; leave it out", param="stream_options"
-        )
-    if options.include_obfuscation:
-        name = "stream_options.include_obfuscation"
-        raise unsupported(name, f"{name} is not supported; leave it out or give false")
-    if options.continuous_usage_stats and not options.include_usage:
+    needed = "stream" if not body.stream else "include_usage"
+    if not (body.stream and options.include_usage):
         name = "stream_options.continuous_usage_stats"
-        raise ApiError(400, f"{name} needs include_usage: true", param=name)
+        raise ApiError(400, f"{name} needs {needed}: true", param=name)

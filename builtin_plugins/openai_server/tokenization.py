@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -17,10 +18,15 @@ from builtin_plugins.openai_server.limits import (
     TOKENIZE_CHARS,
     TOOLS,
     check_limit,
+    limit_error,
 )
 from builtin_plugins.openai_server.sampling import check_model
+from hookspecs.contracts.frontend import EngineClient
 
 __all__ = ["ENDPOINTS"]
+
+TOKEN_STRS: Final = "return_token_strs"
+TEXTS_AT_ONCE: Final = 1024
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -80,8 +86,20 @@ async def tokenize(call: Call[TokenizeBody]) -> Response:
         tokens=tokens, count=len(tokens), max_model_len=engine.info.max_model_len
     )
     if body.return_token_strs:
-        answer.token_strs = [engine.token_bytes(t).decode(errors="replace") for t in tokens]
+        answer.token_strs = await _texts(engine, tokens)
     return json_answer(answer)
+
+
+async def _texts(engine: EngineClient, tokens: list[int]) -> list[str]:
+    """In parts, after each of which other tasks get their turn."""
+    if len(tokens) > engine.info.max_model_len:
+        raise limit_error("max_model_len", len(tokens), engine.info.max_model_len, TOKEN_STRS)
+    texts = []
+    for begin in range(0, len(tokens), TEXTS_AT_ONCE):
+        part = tokens[begin : begin + TEXTS_AT_ONCE]
+        texts += [engine.token_bytes(token).decode(errors="replace") for token in part]
+        await asyncio.sleep(0)
+    return texts
 
 
 async def _prompt_tokens(call: Call[TokenizeBody]) -> list[int]:

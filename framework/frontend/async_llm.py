@@ -113,6 +113,10 @@ class AsyncLLM(AsyncControl):
 
     # Requests
 
+    def check_admission(self, count: int = 1) -> None:
+        """See `EngineClient.check_admission`."""
+        self._admit(count)
+
     async def generate(
         self,
         prompt: AsyncPrompt,

@@ -6,6 +6,7 @@ decode may be called from several threads at once.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -111,6 +112,11 @@ class Tokenizer:
                 found.append(ids)
         return found
 
+    @cached_property
+    def _reserved_names(self) -> frozenset[str]:
+        render = self.pretrained.apply_chat_template
+        return frozenset(inspect.signature(render).parameters) | {"messages"}
+
     @property
     def has_chat_template(self) -> bool:
         """Whether `render_chat` can do anything."""
@@ -125,9 +131,18 @@ class Tokenizer:
         template_arguments: Mapping[str, Any] | None = None,
     ) -> str:
         """The model's chat template applied to checked messages (see chat.py).
-        `template_arguments`: further variables that the template reads.
+        `template_arguments`: further variables that the template reads; not the arguments of the
+        rendering itself, among which is the template.
 
         InvalidRequestError with the template's own message when it refuses them."""
+        arguments = dict(template_arguments or {})
+        if reserved := sorted(self._reserved_names & arguments.keys()):
+            raise InvalidRequestError(
+                f"{reserved[0]!r} is not a variable of the chat template but an argument of the "
+                "rendering, which requests may not set; leave it out",
+                param="chat_template_kwargs",
+                value=reserved[0],
+            )
         if not self.has_chat_template:
             raise InvalidRequestError(
                 "this model has no chat template; render the conversation yourself and give it "
@@ -140,7 +155,7 @@ class Tokenizer:
                 tools=list(tools) or None,
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
-                **template_arguments or {},
+                **arguments,
             )
         # A template is the model author's program: whatever it raises over these messages is
         # an answer to them.

@@ -61,6 +61,10 @@ class EngineClient(Protocol):
     def info(self) -> ServiceInfo:
         """Facts of what is served."""
 
+    def check_admission(self, count: int = 1) -> None:
+        """EngineUnavailableError, of which QueueFullError, when `count` more requests would not be
+        taken right now: to be asked before work that comes before `generate`. Reserves nothing."""
+
     def generate(
         self,
         prompt: Any,

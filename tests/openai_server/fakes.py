@@ -115,7 +115,9 @@ class FakeEngine:
         self.results: dict[str, Any] = {}
         """Command name to its result, or an exception to raise."""
         self.refuses: Exception | None = None
-        """Raised at the start of every generate and embed."""
+        """Raised by check_admission, and at the start of every generate and embed."""
+        self.admissions: list[int] = []
+        """Counts that check_admission was asked for."""
         self.chat_error: Exception | None = None
         self.embedding: list[float] = [float(i + 1) for i in range(self._info.hidden_size)]
         self.embed_gate: asyncio.Event | None = None
@@ -139,6 +141,11 @@ class FakeEngine:
     @property
     def info(self) -> ServiceInfo:
         return self._info
+
+    def check_admission(self, count: int = 1) -> None:
+        self.admissions.append(count)
+        if self.refuses is not None:
+            raise self.refuses
 
     async def generate(
         self,
@@ -391,7 +398,7 @@ def client_for(engine: FakeEngine, **settings: Any) -> httpx.AsyncClient:
 
     context = context_for(engine, **settings)
     transport = httpx.ASGITransport(build_app(context, context.options))
-    return httpx.AsyncClient(transport=transport, base_url="http://server")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 @contextlib.asynccontextmanager

@@ -39,7 +39,7 @@ def ask(engine: FakeEngine, use: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -
         http: Any
         async with client_for(engine) as http:
             client = openai.AsyncOpenAI(
-                api_key="none", base_url="http://server/v1", http_client=http, max_retries=0
+                api_key="none", base_url="http://localhost/v1", http_client=http, max_retries=0
             )
             return await use(client)
 

@@ -77,6 +77,8 @@ def test_a_wrong_request_is_answered_alone(linked: Linked) -> None:
         {"prompt_token_ids": [10**9]},
         {"request_id": 3},
         {"priority": None},
+        {"eos_token_id": 2**40},
+        {"sampling_params": {"temperature": float("nan")}},
     ]
     for handle, wrong in enumerate(wrongs):
         _add(linked, _request(handle, **wrong))
@@ -85,6 +87,13 @@ def test_a_wrong_request_is_answered_alone(linked: Linked) -> None:
         assert end.errors is not None
         assert end.errors[0]
     _assert_serves(linked, 100)
+
+
+def test_a_handle_that_no_answer_can_carry_is_dropped(linked: Linked) -> None:
+    for handle in (2**63, 2**64 - 1, -1):
+        _add(linked, _request(handle))
+        _add(linked, _request(handle, prompt_token_ids=[]))
+    _assert_serves(linked, 101)
 
 
 def test_wrong_and_right_requests_come_in_any_order(linked: Linked) -> None:
