@@ -19,7 +19,7 @@ from builtin_plugins.openai_server import (
 )
 from builtin_plugins.openai_server.dispatch import Dispatcher
 from builtin_plugins.openai_server.endpoint import Endpoint, Service
-from builtin_plugins.openai_server.hosts import LoopbackHosts, is_loopback
+from builtin_plugins.openai_server.hosts import LoopbackHosts, checks_hosts
 from builtin_plugins.openai_server.middleware import ApiKeys, RequestId, with_cors
 from builtin_plugins.openai_server.openapi import openapi_endpoint
 from builtin_plugins.openai_server.options import OpenAIOptions
@@ -73,7 +73,6 @@ def build_app(context: FrontendContext, options: OpenAIOptions) -> ASGIApp:
         app = ApiKeys(app, keys, public, routes)
     if options.cors_origins:
         app = with_cors(app, options.cors_origins)
-    host = config.serving.host
-    if not keys and is_loopback(host):
-        app = LoopbackHosts(app, host, routes)
+    if checks_hosts(config.serving):
+        app = LoopbackHosts(app, config.serving.host, routes)
     return CloseUnread(RequestId(app))

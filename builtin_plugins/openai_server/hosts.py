@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from builtin_plugins.openai_server.errors import ApiError
 from builtin_plugins.openai_server.routing import Routes
 from builtin_plugins.openai_server.sending import refuse
+from hookspecs.config import ServingConfig
 
-__all__ = ["LoopbackHosts", "is_loopback"]
+__all__ = ["LoopbackHosts", "checks_hosts", "is_loopback"]
 
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?", re.ASCII)
 
@@ -30,6 +31,12 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return False
+
+
+def checks_hosts(serving: ServingConfig) -> bool:
+    """Whether names matter: with keys a page has none, and a server that other machines reach has
+    names that nobody knows here."""
+    return not serving.api_keys and is_loopback(serving.host)
 
 
 class LoopbackHosts:

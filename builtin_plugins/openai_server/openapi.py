@@ -14,6 +14,7 @@ from starlette.responses import Response
 from builtin_plugins.openai_server.answers import JSON, json_answer
 from builtin_plugins.openai_server.bounds import Bounds, all_limits, field_bounds
 from builtin_plugins.openai_server.endpoint import Call, Endpoint, Service
+from builtin_plugins.openai_server.hosts import checks_hosts
 
 __all__ = ["document", "openapi_endpoint"]
 
@@ -41,10 +42,11 @@ def document(endpoints: Iterable[Endpoint], service: Service) -> dict[str, Any]:
     endpoints = tuple(endpoints)
     schemas = _Schemas(endpoints, field_bounds(service))
     keys = bool(service.config.serving.api_keys)
+    of_all = (403, *_OF_ALL) if checks_hosts(service.config.serving) else _OF_ALL
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         operations = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
-        operations[endpoint.method.lower()] = _operation(endpoint, schemas, keys)
+        operations[endpoint.method.lower()] = _operation(endpoint, schemas, keys, of_all)
     components: dict[str, Any] = {"schemas": schemas.components}
     if keys:
         components["securitySchemes"] = {
@@ -103,11 +105,13 @@ class _Schemas:
         return {media_type: {"schema": self._made[kind]}}
 
 
-def _operation(endpoint: Endpoint, schemas: _Schemas, keys: bool) -> dict[str, Any]:
+def _operation(
+    endpoint: Endpoint, schemas: _Schemas, keys: bool, of_all: Iterable[int]
+) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}_{endpoint.path}").strip("_"),
-        "responses": _responses(endpoint, schemas, keys),
+        "responses": _responses(endpoint, schemas, keys, of_all),
     }
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -122,8 +126,10 @@ def _operation(endpoint: Endpoint, schemas: _Schemas, keys: bool) -> dict[str, A
     return operation
 
 
-def _responses(endpoint: Endpoint, schemas: _Schemas, keys: bool) -> dict[str, Any]:
-    statuses = list(_OF_ALL)
+def _responses(
+    endpoint: Endpoint, schemas: _Schemas, keys: bool, of_all: Iterable[int]
+) -> dict[str, Any]:
+    statuses = list(of_all)
     if keys and not endpoint.public:
         statuses.append(401)
     if endpoint.body is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from framework.core.transitions import LATE_REFUSALS
 from hookspecs.config import EngineConfig
 from hookspecs.errors import EngineUnavailableError, QueueFullError
 from hookspecs.types.control import EngineState
@@ -12,10 +13,10 @@ from hookspecs.types.stats import RejectionReason
 
 __all__ = ["Admission"]
 
-_REFUSING: Final = {
-    EngineState.SLEEPING: (RejectionReason.SLEEPING, "sleeps; wake it up first"),
-    EngineState.WAKING: (RejectionReason.WAKING, "wakes up; try again"),
-    EngineState.DRAINING: (RejectionReason.DRAINING, "is being stopped"),
+_REASONS: Final = {
+    EngineState.SLEEPING: RejectionReason.SLEEPING,
+    EngineState.WAKING: RejectionReason.WAKING,
+    EngineState.DRAINING: RejectionReason.DRAINING,
 }
 _RETRY_S: Final = 1.0
 
@@ -57,11 +58,10 @@ class Admission:
         if self.draining and not draining:
             self._rejected(RejectionReason.DRAINING)
             raise EngineUnavailableError("the server is being stopped", retry_after_s=_RETRY_S)
-        refusing = next((state for state in states if state in _REFUSING), None)
+        refusing = next((state for state in states if state in LATE_REFUSALS), None)
         if refusing is not None:
-            reason, what = _REFUSING[refusing]
-            self._rejected(reason)
-            raise EngineUnavailableError(f"the engine {what}", retry_after_s=_RETRY_S)
+            self._rejected(_REASONS[refusing])
+            raise EngineUnavailableError(LATE_REFUSALS[refusing], retry_after_s=_RETRY_S)
         if self._capacity is not None and num_unfinished + count > self._capacity:
             self._rejected(RejectionReason.QUEUE_FULL)
             raise QueueFullError(

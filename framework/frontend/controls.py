@@ -31,12 +31,12 @@ class Controls(ABC):
     EngineDeadError once the engine has stopped."""
 
     @abstractmethod
-    def command(self, arguments: CommandArguments) -> Any:
+    def run_command(self, arguments: CommandArguments) -> Any:
         """Run a control command and wait for its answer; raises its failure."""
 
     def status(self) -> EngineStatus:
         """The engine's state."""
-        return cast(EngineStatus, self.command(GetStatus()))
+        return cast(EngineStatus, self.run_command(GetStatus()))
 
     def pause(
         self, mode: PauseMode | str = PauseMode.ABORT, *, clear_cache: bool = True
@@ -44,29 +44,29 @@ class Controls(ABC):
         """Stop scheduling; returns when nothing runs any more. Requests that are in the engine
         end (`abort`), run to their end if they have started (`wait`), or freeze (`keep`)."""
         arguments = Pause(mode=cast(PauseMode, mode), clear_cache=clear_cache)
-        return cast(EngineStatus, self.command(arguments))
+        return cast(EngineStatus, self.run_command(arguments))
 
     def resume(self) -> EngineStatus:
         """Schedule again."""
-        return cast(EngineStatus, self.command(Resume()))
+        return cast(EngineStatus, self.run_command(Resume()))
 
     def sleep(self, level: int = 1, mode: PauseMode | str = PauseMode.ABORT) -> EngineStatus:
         """Pause, then give memory back: 0 none, 1 the KV cache (weights stay in host memory),
         2 both."""
-        return cast(EngineStatus, self.command(Sleep(level=level, mode=cast(PauseMode, mode))))
+        return cast(EngineStatus, self.run_command(Sleep(level=level, mode=cast(PauseMode, mode))))
 
     def wake_up(self, tags: Sequence[WakeTag | str] | None = None) -> EngineStatus:
         """Bring memory back (`weights`, `kv_cache`), and schedule again (`scheduling`); without
         tags all of it."""
         wanted = tags if tags is None or isinstance(tags, str) else tuple(tags)
         return cast(
-            EngineStatus, self.command(WakeUp(tags=cast("tuple[WakeTag, ...] | None", wanted)))
+            EngineStatus, self.run_command(WakeUp(tags=cast("tuple[WakeTag, ...] | None", wanted)))
         )
 
     def reset_prefix_cache(self, preempt_running: bool = False) -> bool:
         """Forget all cached blocks. False, and nothing happens, while requests use blocks, unless
         these are to be computed again."""
-        return cast(bool, self.command(ResetPrefixCache(preempt_running=preempt_running)))
+        return cast(bool, self.run_command(ResetPrefixCache(preempt_running=preempt_running)))
 
     def update_weights(
         self,
@@ -78,20 +78,20 @@ class Controls(ABC):
         engine must be paused, or have no requests."""
         given = None if tensors is None else dict(tensors)
         return cast(
-            EngineStatus, self.command(UpdateWeights(path=path, tensors=given, version=version))
+            EngineStatus, self.run_command(UpdateWeights(path=path, tensors=given, version=version))
         )
 
     def start_profile(self, directory: str) -> EngineStatus:
         """Record what the workers compute."""
-        return cast(EngineStatus, self.command(StartProfile(directory=directory)))
+        return cast(EngineStatus, self.run_command(StartProfile(directory=directory)))
 
     def stop_profile(self) -> list[str]:
         """Write what was recorded; the paths of the traces, one a worker."""
-        return cast("list[str]", self.command(StopProfile()))
+        return cast("list[str]", self.run_command(StopProfile()))
 
     def collective_rpc(
         self, command: str, args: Sequence[Any] = (), timeout_s: float | None = None
     ) -> list[Any]:
         """Run a command of the workers on all of them; results in the order of ranks."""
         arguments = CollectiveRpc(command=command, args=tuple(args), timeout_s=timeout_s)
-        return cast("list[Any]", self.command(arguments))
+        return cast("list[Any]", self.run_command(arguments))

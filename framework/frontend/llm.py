@@ -203,11 +203,11 @@ class LLM(Controls):
         )
         return self._stream(request)
 
-    def command(self, arguments: CommandArguments) -> Any:
+    def run_command(self, arguments: CommandArguments) -> Any:
         """Run a control command and wait for its answer; raises its failure. Open streams get
         what they output meanwhile at their next `next`."""
         with interrupts_deferred():
-            return self.engine.command(arguments)
+            return self.engine.run_command(arguments)
 
     def shutdown(self) -> None:
         """Stop the engine. Safe to call twice."""

@@ -183,7 +183,7 @@ class LLMEngine(Controls):
         the engine."""
         return self._failure is None and not self._kept and self._client.is_stuck
 
-    def command(self, arguments: CommandArguments) -> Any:
+    def run_command(self, arguments: CommandArguments) -> Any:
         """Run a control command and wait for its answer; raises its failure. In-process this
         steps the engine; what requests output meanwhile comes from the next `step`."""
         self._raise_failure()

@@ -111,7 +111,7 @@ def test_sleep_refuses_requests_until_it_is_woken(engine: AsyncEngine, run: Run[
         assert await engine.is_sleeping()
         # At once, from what was told with the answer.
         for _ in range(2):
-            with pytest.raises(EngineUnavailableError, match="sleeps") as caught:
+            with pytest.raises(EngineUnavailableError, match="sleeping") as caught:
                 await anext(engine.generate([1], greedy(1), request_id="b"))
             assert caught.value.retry_after_s > 0
         with pytest.raises(EngineUnavailableError):
@@ -120,7 +120,7 @@ def test_sleep_refuses_requests_until_it_is_woken(engine: AsyncEngine, run: Run[
         assert status.state is EngineState.WAKING
         assert WakeTag.KV_CACHE in status.asleep
         assert await engine.is_sleeping()
-        with pytest.raises(EngineUnavailableError, match="wakes up"):
+        with pytest.raises(EngineUnavailableError, match="waking"):
             await anext(engine.generate([1], greedy(1), request_id="b"))
         assert (await engine.wake_up([WakeTag.KV_CACHE])).state is EngineState.PAUSED
         assert (await engine.wake_up()).state is EngineState.RUNNING

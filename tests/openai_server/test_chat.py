@@ -163,7 +163,7 @@ def test_messages_as_the_template_gets_them() -> None:
         ([USER, {"role": "user", "content": None}], "messages[1].content"),
         ([{"role": "system"}], "messages[0].content"),
         ([{"role": "user", "content": 5}], "messages[0].content"),
-        ([{"role": "user", "content": []}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "refusal"}]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
         (
             [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}],
@@ -200,20 +200,18 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
     "body",
     [
         {"tools": [TOOL]},
-        {"tool_choice": "auto"},
         {"tool_choice": "required"},
         {"tool_choice": {"type": "function", "function": {"name": "f"}}},
         {"functions": [{"name": "f"}]},
-        {"function_call": "auto"},
+        {"tools": [TOOL], "tool_choice": "auto"},
+        {"functions": [{"name": "f"}], "function_call": "auto"},
         {"response_format": {"type": "json_object"}},
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
         {"modalities": ["text", "audio"]},
         {"audio": {"voice": "x", "format": "wav"}},
         {"prediction": {"type": "content", "content": "x"}},
         {"web_search_options": {"user_location": {"type": "approximate"}}},
-        {"reasoning_effort": "high"},
-        {"store": True},
-        {"service_tier": "flex"},
+        {"service_tier": "fast"},
         {"continue_final_message": True},
     ],
 )
@@ -352,9 +350,9 @@ def test_usage_is_where_it_was_asked_for() -> None:
     assert [event["usage"]["completion_tokens"] for event in events] == [1, 1, 2, 3, 3]
     aborted = FakeEngine([Step("a"), Step(finish="abort")])
     options = {"include_usage": True}
-    *events, last = post_events(aborted, PATH, {"messages": [USER], "stream_options": options})
-    assert events[-1]["choices"][0]["finish_reason"] == "abort"
-    assert last["usage"]["completion_tokens"] == 1
+    events = post_events(aborted, PATH, {"messages": [USER], "stream_options": options})
+    assert "usage" not in events[-1]
+    assert events[-1]["error"]["code"] == "aborted"
 
 
 def test_an_output_without_text() -> None:
@@ -362,20 +360,25 @@ def test_an_output_without_text() -> None:
     assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
 
 
-@pytest.mark.parametrize("finish", ["stop", "length", "abort"])
+@pytest.mark.parametrize("finish", ["stop", "length"])
 def test_reasons_are_the_same_streamed_and_not(finish: str) -> None:
     assert both(FakeEngine(steps("a", "b", finish=finish)))["finish_reason"] == finish
 
 
 @pytest.mark.parametrize(
     ("step", "status"),
-    [(Step(finish="error", error="broke"), 500), (Step(finish="timeout", error="broke"), 504)],
+    [
+        (Step(finish="error", error="broke"), 500),
+        (Step(finish="timeout", error="broke"), 504),
+        (Step(finish="abort"), 503),
+    ],
 )
 def test_failures(step: Step, status: int) -> None:
+    said = step.error or "gave the request up"
     for stream in (False, True):
-        assert "broke" in refused(FakeEngine([step]), status, stream=stream)["message"]
+        assert said in refused(FakeEngine([step]), status, stream=stream)["message"]
     *_, last = post_events(FakeEngine([Step("a"), step]), PATH, {"messages": [USER]})
-    assert "broke" in last["error"]["message"]
+    assert said in last["error"]["message"]
 
 
 def test_the_client_raises_for_an_error_in_a_stream() -> None:

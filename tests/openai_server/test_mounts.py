@@ -64,18 +64,21 @@ async def test_an_application_is_reached_under_its_name() -> None:
             "/plugins/hello/echo/a/b", content=b"text", headers={"x-request-id": "r1"}
         )
         missing = await client.get("/plugins/hello/other")
-        alone = await client.get("/plugins/hello")
+        alone = await client.get("/plugins/hello?a=%20b")
+        unknown = await client.get("/plugins/none")
         listed = await client.get("/plugins")
     assert answer.json() == {"path": "/plugins/hello/echo/a/b", "id": "r1", "body": "text"}
     assert answer.headers["x-request-id"] == "r1"
     assert missing.status_code == 404
-    assert alone.status_code == 404
+    assert (alone.status_code, alone.headers["location"]) == (307, "/plugins/hello/?a=%20b")
+    assert unknown.status_code == 404
     assert "plugins" in listed.json()
 
 
 async def test_a_key_is_needed() -> None:
     async with client_for(FakeEngine(), routes=ROUTES, api_keys=("k",)) as client:
         assert (await client.get("/plugins/hello/echo/a")).status_code == 401
+        assert (await client.get("/plugins/hello")).status_code == 401
         key = {"x-api-key": "k"}
         assert (await client.get("/plugins/hello/echo/a", headers=key)).status_code == 200
 

@@ -50,6 +50,7 @@ def document(**settings: Any) -> dict[str, Any]:
 CONTEXT = context_for(PlainEngine(), admin_routes=True)
 schema = schemathesis.openapi.from_dict(document(admin_routes=True))
 schema.app = build_app(CONTEXT, CONTEXT.options)
+schema.config.update(base_url="http://localhost")
 
 
 @schema.parametrize()

@@ -46,7 +46,7 @@ def test_running_requests_end_and_new_ones_are_refused() -> None:
             while not engine._client.num_unfinished:
                 await asyncio.sleep(0)
             core.signal(signal.SIGTERM)
-            with pytest.raises(EngineUnavailableError, match="is being stopped"):
+            with pytest.raises(EngineUnavailableError, match="draining"):
                 for number in range(1000):
                     await _last(engine, f"late {number}", 1)
             last, tokens = await running

@@ -21,7 +21,6 @@ USER = {"role": "user", "content": "hi"}
         ([{"role": "wizard", "content": "hi"}], "wizard"),
         ([{"role": "user"}], "content"),
         ([{"role": "user", "content": None}], "content"),
-        ([{"role": "user", "content": []}], "content"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "image_url"),
         ([], "messages"),
         (None, "messages"),
