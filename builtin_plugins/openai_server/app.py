@@ -27,7 +27,7 @@ from builtin_plugins.openai_server.routing import Routes
 from builtin_plugins.openai_server.unread import CloseUnread
 from hookspecs.contracts.frontend import FrontendContext
 
-__all__ = ["build_app", "endpoints_of"]
+__all__ = ["build_app", "build_service", "endpoints_of"]
 
 _MODULES = (
     completions,
@@ -54,25 +54,28 @@ def endpoints_of(options: OpenAIOptions) -> tuple[Endpoint, ...]:
     )
 
 
+def build_service(context: FrontendContext, options: OpenAIOptions) -> Service:
+    """What the handlers of this front end share."""
+    return Service(
+        engine=context.engine,
+        config=context.config,
+        options=options,
+        model_names=options.model_names or (context.engine.info.model,),
+    )
+
+
 def build_app(context: FrontendContext, options: OpenAIOptions) -> ASGIApp:
     """An ASGI 3 application for the scope `http`; it starts and stops nothing."""
-    engine, config = context.engine, context.config
-    keys = config.serving.api_keys
-    service = Service(
-        engine=engine,
-        config=config,
-        options=options,
-        model_names=options.model_names or (engine.info.model,),
-    )
+    service, serving = build_service(context, options), context.config.serving
     endpoints = endpoints_of(options)
     own = openapi_endpoint(endpoints, service)
     routes = Routes((*endpoints, own))
     app: ASGIApp = Dispatcher(service, routes, context.routes)
-    if keys:
+    if serving.api_keys:
         public = frozenset(endpoint.path for endpoint in endpoints if endpoint.public)
-        app = ApiKeys(app, keys, public, routes)
+        app = ApiKeys(app, serving.api_keys, public, routes)
     if options.cors_origins:
         app = with_cors(app, options.cors_origins)
-    if checks_hosts(config.serving):
-        app = LoopbackHosts(app, config.serving.host, routes)
+    if checks_hosts(serving):
+        app = LoopbackHosts(app, serving.host, routes)
     return CloseUnread(RequestId(app))

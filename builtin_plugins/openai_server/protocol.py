@@ -29,6 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_bytes = self._num_headers = 0
         self._in_head = True
+        self._too_large = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,11 +45,13 @@ class BoundedProtocol(HttpToolsProtocol):
         # than a head may have. Of a head that begins behind another request's body in the same
         # piece, that piece is not counted.
         while data and self._in_head and not self.transport.is_closing():
-            room = HEAD_BYTES.value + 1 - self._head_bytes
+            room = HEAD_BYTES.value - self._head_bytes
             piece, data = data[:room], data[room:]
             self._head_bytes += len(piece)
             super().data_received(piece)
-            if self._in_head and self._too_large() and not self.transport.is_closing():
+            full = self._in_head and self._head_bytes == HEAD_BYTES.value
+            if full and not self.transport.is_closing():
+                self._too_large = True
                 self.send_400_response("")
         if data and not self.transport.is_closing():
             super().data_received(data)
@@ -63,7 +66,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         self._num_headers += 1
-        if self._too_large():
+        if self._num_headers > HEADERS.value:
+            self._too_large = True
             raise _HeadTooLarge
 
     def on_headers_complete(self) -> None:
@@ -74,7 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The base class calls this for everything that it can not parse."""
-        if self._too_large():
+        if self._too_large:
             status, code = b"431 Request Header Fields Too Large", "head_too_large"
             message = (
                 f"the request's line and headers have more than {HEAD_BYTES.value} bytes or "
@@ -89,9 +93,6 @@ class BoundedProtocol(HttpToolsProtocol):
             b"connection: close\r\n\r\n%b" % (status, len(body), body)
         )
         self.transport.close()
-
-    def _too_large(self) -> bool:
-        return self._head_bytes > HEAD_BYTES.value or self._num_headers > HEADERS.value
 
     def _await_head(self) -> None:
         self._timer = self.loop.call_later(self.head_timeout_s, self._give_up)

@@ -373,6 +373,7 @@ def context_for(
     listen_fd: int = -1,
     api_keys: tuple[str, ...] = (),
     max_body_bytes: int = 16 * 1024 * 1024,
+    host: str = "127.0.0.1",
     routes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> FrontendContext:
@@ -380,7 +381,7 @@ def context_for(
     return FrontendContext(
         config=EngineConfig(
             model=ModelConfig(name=engine.info.model),
-            serving=ServingConfig(api_keys=api_keys, max_body_bytes=max_body_bytes),
+            serving=ServingConfig(api_keys=api_keys, max_body_bytes=max_body_bytes, host=host),
         ),
         options=OpenAIOptions(**options),
         plugin="openai-server",

@@ -151,6 +151,34 @@ def test_messages_as_the_template_gets_them() -> None:
     ]
 
 
+def refusal(text: str) -> dict[str, str]:
+    return {"type": "refusal", "refusal": text}
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"role": "assistant"}, ""),
+        ({"role": "assistant", "content": None}, ""),
+        ({"role": "assistant", "content": None, "tool_calls": []}, ""),
+        ({"role": "assistant", "content": [], "tool_calls": [{"id": "1"}]}, ""),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, None),
+        ({"role": "assistant", "content": [refusal("No.")]}, "No."),
+        (
+            {"role": "assistant", "content": [{"type": "text", "text": "a"}, refusal("b")]},
+            "a\nb",
+        ),
+        ({"role": "user", "content": []}, ""),
+        ({"role": "tool", "content": [], "tool_call_id": "1"}, ""),
+        ({"role": "user", "content": ""}, ""),
+    ],
+)
+def test_contents_without_text_and_refusals(message: dict[str, Any], content: str | None) -> None:
+    engine = FakeEngine()
+    assert post(engine, PATH, {"messages": [message, USER]}).status_code == 200
+    assert engine.chats[0]["messages"][0]["content"] == content
+
+
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
@@ -163,7 +191,8 @@ def test_messages_as_the_template_gets_them() -> None:
         ([USER, {"role": "user", "content": None}], "messages[1].content"),
         ([{"role": "system"}], "messages[0].content"),
         ([{"role": "user", "content": 5}], "messages[0].content"),
-        ([{"role": "user", "content": [{"type": "refusal"}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [refusal("No.")]}], "messages[0].content[0]"),
+        ([{"role": "assistant", "content": [{"type": "refusal"}]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
         (
             [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}],

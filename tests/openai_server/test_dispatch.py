@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from hookspecs.errors import EngineGenerateError, EngineUnavailableError, QueueFullError
+from hookspecs.errors import (
+    CommandError,
+    EngineGenerateError,
+    EngineUnavailableError,
+    QueueFullError,
+    RequestFailedError,
+)
 from tests.openai_server.fakes import FakeEngine, Step, client_for, serving
 
 pytestmark = pytest.mark.anyio
@@ -241,6 +247,40 @@ async def test_errors_of_the_engine_have_their_status_and_a_message(
     assert answer.status_code == status
     assert answer.headers.get("retry-after") == retry_after
     assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (CommandError("wrong state"), "false"),
+        (RequestFailedError("broken", request_id="a"), "false"),
+        (QueueFullError("full"), None),
+        (EngineUnavailableError("asleep"), None),
+    ],
+)
+async def test_clients_are_told_not_to_repeat_what_fails_again(
+    error: Exception, told: str | None
+) -> None:
+    engine = TokenizingEngine()
+    engine.error = error
+    async with client_for(engine) as client:
+        answer = await client.post("/tokenize", json={"prompt": "a"})
+    assert answer.headers.get("x-should-retry") == told
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Step(finish="error"), "false"),
+        (Step(finish="timeout"), "false"),
+        (Step(finish="abort"), None),
+    ],
+)
+async def test_the_same_of_requests_that_the_engine_ends(step: Step, told: str | None) -> None:
+    async with client_for(FakeEngine([step])) as client:
+        for stream in (False, True):
+            answer = await client.post("/v1/completions", json={"prompt": "a", "stream": stream})
+            assert answer.headers.get("x-should-retry") == told
 
 
 async def test_errors_have_the_form_of_their_api() -> None:

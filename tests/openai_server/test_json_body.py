@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builtin_plugins.openai_server.errors import ApiError
-from builtin_plugins.openai_server.json_body import BodyDecoder
-from builtin_plugins.openai_server.limits import JSON_DEPTH
+from builtin_plugins.openai_server.json_body import BodyDecoder, distinct
+from builtin_plugins.openai_server.limits import JSON_DEPTH, JSON_VALUES
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -125,6 +125,83 @@ def test_many_shallow_values_and_brackets_in_strings_are_not_nesting() -> None:
     FREE.decode(b'{"x": [' + b"[[{}]]," * 1000 + b"[]]}")
     text = '[{"\\' * 1000
     assert FREE.decode(json.dumps({"x": text, "y": [text]}).encode())["y"] == [text]
+
+
+class Key(str):
+    """Counts how often keys are compared."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Key.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_the_search_for_a_repeated_key_is_linear() -> None:
+    Key.comparisons = 0
+    pairs = [(Key(number), None) for number in range(100_000)]
+    with pytest.raises(ApiError, match="'99999' occurs twice"):
+        distinct([*pairs, (Key(99_999), None)])
+    assert Key.comparisons < 1000
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        b"[" + b"[]," * JSON_VALUES.value + b"[]]",
+        b"[" + b"{}," * JSON_VALUES.value + b"{}]",
+        b"[" + b'"",' * JSON_VALUES.value + b'""]',
+        b"[" + b'"\\"[",' * JSON_VALUES.value + b'""]',
+        b"{" + b",".join(b'"%d":0' % n for n in range(JSON_VALUES.value)) + b"}",
+        b"[" * (1 << 20),
+        b'{"a":' * (1 << 18),
+        b'"' * (1 << 20),
+    ],
+)
+def test_values_are_counted_before_they_are_made(
+    many: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json, "loads", None)
+    error = refused(b'{"x":' + many + b"}").body.error
+    assert error.code == "limit_exceeded"
+    assert JSON_VALUES.name in error.message
+
+
+@pytest.mark.parametrize("text", ["[{" * 100_000, '"\\' * 100_000, "a" * 1_000_000])
+def test_what_a_string_holds_is_not_counted(text: str) -> None:
+    assert FREE.decode(json.dumps({"x": text}).encode()) == {"x": text}
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'\\"', b"\\\\"])
+def test_a_string_without_end_is_no_json(end: bytes) -> None:
+    assert refused(b'{"x": "' + b'\\"' * 100_000 + end).body.error.code == "invalid_json"
+
+
+def test_as_many_values_as_allowed_pass() -> None:
+    numbers: list[list[int]] = [[]] * (JSON_VALUES.value - 3)
+    assert len(FREE.decode(json.dumps({"x": numbers}).encode())["x"]) == len(numbers)
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    limit: int | msgspec.UnsetType | None = msgspec.UNSET
+    bias: dict[str, float] = {}
+
+
+def test_unknown_fields_that_are_null_are_as_left_out() -> None:
+    decoder = BodyDecoder(Strict)
+    given = decoder.decode(b'{"guided": null, "limit": null, "\\u0061\\"": null}')
+    assert given.limit is None
+    assert decoder.decode(b'{"guided": null}').limit is msgspec.UNSET
+    for data, param in [
+        (b'{"guided": null, "other": 0}', "other"),
+        (b'{"other": 0, "guided": null}', "other"),
+        (b'{"guided": {"a": null}}', "guided"),
+        (b'{"guided": null, "bias": {"a": 1e999}}', "bias[...]"),
+        (b'{"guided": null, "limit": "x"}', "limit"),
+        (b'{"guided": null, "bias": null}', "bias"),
+    ]:
+        assert refused(data, decoder).body.error.param == param
 
 
 def test_a_struct_may_refuse_what_it_knows_and_can_not_do() -> None:

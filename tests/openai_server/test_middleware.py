@@ -94,6 +94,15 @@ async def test_without_a_key_nothing_can_be_told_apart(path: str, headers: dict[
         assert answer.content == answers[0].content
 
 
+@pytest.mark.parametrize("name", ["x-api-key", "authorization"])
+async def test_an_empty_key_is_none_though_it_were_configured(name: str) -> None:
+    """Configurations refuse it; the server does not rely on that."""
+    async with client_for(FakeEngine(), api_keys=("", "k")) as client:
+        for value in ("", "Bearer", "Bearer ", "Bearer  "):
+            answer = await client.get("/version", headers={name: value})
+            assert answer.status_code == 401
+
+
 async def test_health_needs_no_key() -> None:
     async with client_for(FakeEngine(), api_keys=KEYS) as client:
         for path in ("/health", "/health/ready", "/health/live", "/ping"):

@@ -394,6 +394,22 @@ def test_what_is_wrong_is_refused_by_name(fields: dict[str, Any], param: str) ->
     assert engine.requests == []
 
 
+@pytest.mark.parametrize(
+    ("item", "content"),
+    [
+        ({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+        ({"role": "assistant", "content": []}, ""),
+        ({"role": "user", "content": []}, ""),
+        ({"role": "user", "content": ""}, ""),
+    ],
+)
+def test_contents_without_text_and_refusals(item: dict[str, Any], content: str) -> None:
+    engine = FakeEngine()
+    given = {"model": MODEL, "input": [item, {"role": "user", "content": "x"}]}
+    assert post(engine, given).status_code == 200
+    assert engine.chats[0]["messages"][0]["content"] == content
+
+
 def test_bounds_of_a_conversation() -> None:
     items = [{"role": "user", "content": "x"}]
     parts = [{"type": "input_text", "text": "x"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -44,6 +46,46 @@ async def test_a_text_is_tokenized() -> None:
         "token_strs": ["h", "\ufffd", "\ufffd"],
     }
     assert plain.json() == {"tokens": [], "count": 0, "max_model_len": INFO.max_model_len}
+
+
+async def test_texts_of_more_tokens_than_fit_are_refused() -> None:
+    longest = INFO.max_model_len
+    async with client_for(FakeEngine()) as client:
+        body = {"prompt": "a" * longest, "return_token_strs": True}
+        fits = await client.post("/tokenize", json=body)
+        body["prompt"] = "a" * (longest + 1)
+        refused = await client.post("/tokenize", json=body)
+        plain = await client.post("/tokenize", json={**body, "return_token_strs": False})
+    assert fits.json()["token_strs"] == ["a"] * longest
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "return_token_strs"
+    assert plain.json()["count"] == longest + 1
+
+
+async def test_others_get_their_turn_while_texts_are_made() -> None:
+    engine = FakeEngine()
+    begun, ended = asyncio.Event(), asyncio.Event()
+    turns = 0
+
+    def token_bytes(token_id: int) -> bytes:
+        begun.set()
+        return b"a"
+
+    async def other() -> None:
+        nonlocal turns
+        await begun.wait()
+        while not ended.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    engine.token_bytes = token_bytes  # type: ignore[method-assign]
+    beside = asyncio.create_task(other())
+    async with client_for(engine) as client:
+        body = {"prompt": "a" * INFO.max_model_len, "return_token_strs": True}
+        assert (await client.post("/tokenize", json=body)).status_code == 200
+    ended.set()
+    await beside
+    assert turns >= 3
 
 
 async def test_a_conversation_is_tokenized_with_the_template() -> None:

@@ -134,6 +134,33 @@ async def test_a_head_that_is_too_large_or_no_http_is_refused(head: bytes, statu
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 7, 50])
+async def test_a_head_is_counted_once_in_however_many_pieces(pieces: int) -> None:
+    room = HEAD_BYTES.value - 100
+    async with started(FakeEngine()) as (_, address):
+        for size, status in ((room, b"200"), (HEAD_BYTES.value, b"431")):
+            head = b"GET /version HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\nx: "
+            head += b"a" * (size - len(head)) + b"\r\n\r\n"
+            reader, writer = await asyncio.open_connection(*address)
+            step = len(head) // pieces + 1
+            for begin in range(0, len(head), step):
+                writer.write(head[begin : begin + step])
+                await writer.drain()
+                await asyncio.sleep(0.001)
+            assert (await reader.read(12)) == b"HTTP/1.1 " + status
+            writer.close()
+
+
+async def test_large_bodies_and_heads_behind_them_are_not_one_head() -> None:
+    text = b'{"prompt": "' + b"a" * 200_000 + b'"}'
+    head = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(text) + text
+    last = b"GET /version HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    async with started(FakeEngine()) as (_, address):
+        answer = await exchange(address, request * 3 + last)
+    assert answer.count(b"HTTP/1.1 200") == 4
+
+
 async def test_a_head_without_end_is_refused() -> None:
     async with started(FakeEngine()) as (_, address):
         endless = b"GET / HTTP/1.1\r\nx: " + b"a" * (HEAD_BYTES.value + 300_000)

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from builtin_plugins.openai_server.errors import ApiError
-from builtin_plugins.openai_server.sse import DONE, Event, EventStream, event_stream
+from builtin_plugins.openai_server.sse import DONE, KEEP_ALIVE, Event, EventStream
+from builtin_plugins.openai_server.time_limit import TimeLimit
 from hookspecs.errors import InvalidRequestError
 from tests.openai_server.fakes import FakeEngine, Step, serving, steps
 
@@ -24,14 +25,24 @@ class Data(msgspec.Struct):
 class Source:
     """A generator of events that knows whether it was closed."""
 
-    def __init__(self, *events: Any, wait: asyncio.Event | None = None) -> None:
+    def __init__(
+        self,
+        *events: Any,
+        before: asyncio.Event | None = None,
+        wait: asyncio.Event | None = None,
+    ) -> None:
         self.events = events
+        self.before = before
+        """The first event comes when this is set, ..."""
         self.wait = wait
+        """... and the end when this is."""
         self.taken = 0
         self.closed = asyncio.Event()
 
     async def __call__(self) -> AsyncGenerator[Event, None]:
         try:
+            if self.before is not None:
+                await self.before.wait()
             for event in self.events:
                 if isinstance(event, Exception):
                     raise event
@@ -75,8 +86,10 @@ class Client:
         return b"".join(message.get("body", b"") for message in self.messages)
 
 
-async def started(source: Source, client: Client, **options: Any) -> asyncio.Task[None]:
-    response = await event_stream(source(), **options)
+async def started(
+    source: Source, client: Client, limit_s: float | None = None, **options: Any
+) -> asyncio.Task[None]:
+    response = EventStream(source(), TimeLimit(limit_s), **options)
     return asyncio.create_task(run(response, client))
 
 
@@ -107,12 +120,11 @@ def test_forms_of_events() -> None:
 def test_headers_are_those_of_a_stream() -> None:
     async def main() -> None:
         client = Client()
-        await (await started(Source(Data(1)), client, headers={"x-a": "b"}))
+        await (await started(Source(Data(1)), client))
         headers = dict(client.messages[0]["headers"])
         assert client.messages[0]["status"] == 200
         assert headers[b"content-type"] == b"text/event-stream; charset=utf-8"
         assert headers[b"cache-control"] == b"no-cache"
-        assert headers[b"x-a"] == b"b"
         assert b"content-length" not in headers
 
     asyncio.run(main())
@@ -120,10 +132,90 @@ def test_headers_are_those_of_a_stream() -> None:
 
 def test_a_failure_before_the_first_event_is_raised() -> None:
     async def main() -> None:
-        source = Source(InvalidRequestError("no", param="n"))
-        with pytest.raises(InvalidRequestError):
-            await event_stream(source())
+        for failure in (InvalidRequestError("no", param="n"), ConnectionError("an engine's")):
+            source, client = Source(failure), Client()
+            task = await started(source, client)
+            with pytest.raises(type(failure)):
+                await task
+            assert source.closed.is_set()
+            assert client.messages == []
+
+    asyncio.run(main())
+
+
+def test_a_first_event_that_takes_long_is_waited_for_with_comments() -> None:
+    async def main() -> None:
+        source, client = Source(Data(1), before=asyncio.Event()), Client()
+        assert source.before is not None
+        task = await started(source, client, keep_alive_s=0.001)
+        await client.has(3)
+        source.before.set()
+        await task
+        start, *comments, event, end = (message.get("body") for message in client.messages)
+        assert (start, event, end) == (None, b'data: {"x":1}\n\n', DONE)
+        assert set(comments) == {KEEP_ALIVE}
+
+    asyncio.run(main())
+
+
+def test_a_failure_after_the_first_comment_is_an_event() -> None:
+    async def main() -> None:
+        source, client = Source(ApiError(504, "late"), before=asyncio.Event()), Client()
+        assert source.before is not None
+        task = await started(source, client, keep_alive_s=0.001)
+        await client.has(2)
+        source.before.set()
+        await task
+        assert client.body.replace(KEEP_ALIVE, b"").startswith(b'data: {"error":')
+        assert client.body.endswith(DONE)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_before_the_first_event_closes_the_source() -> None:
+    async def main() -> None:
+        source, client = Source(Data(1), before=asyncio.Event()), Client()
+        task = await started(source, client)
+        client.gone.set()
+        await task
+        assert client.messages == []
+
+    asyncio.run(main())
+
+
+def test_the_end_of_the_time_is_an_error_event() -> None:
+    async def main() -> None:
+        source, client = Source(Data(1), wait=asyncio.Event()), Client()
+        await (await started(source, client, limit_s=0.02))
         assert source.closed.is_set()
+        assert b'data: {"x":1}' in client.body
+        assert b'"code":"request_timeout"' in client.body
+        assert client.body.endswith(DONE)
+
+    asyncio.run(main())
+
+
+def test_the_end_of_the_time_before_the_first_event_is_raised() -> None:
+    async def main() -> None:
+        client = Client()
+        task = await started(Source(before=asyncio.Event()), client, limit_s=0.02)
+        with pytest.raises(ApiError, match=r"longer than 0.02 s"):
+            await task
+        assert client.messages == []
+
+    asyncio.run(main())
+
+
+def test_a_source_that_never_waits_is_ended_too() -> None:
+    async def endless() -> AsyncGenerator[Event, None]:
+        while True:
+            yield Data(1)
+
+    async def main() -> None:
+        client = Client()
+        await EventStream(endless(), TimeLimit(0.01))({}, client.receive, client.send)
+        assert client.body.endswith(DONE)
+        assert client.body.count(b"request_timeout") == 1
 
     asyncio.run(main())
 
@@ -180,7 +272,7 @@ def test_a_connection_that_breaks_closes_the_source() -> None:
             if message["type"] == "http.response.body":
                 raise OSError("broken pipe")
 
-        response = await event_stream(source())
+        response = EventStream(source(), TimeLimit(None))
         await response({"type": "http"}, client.receive, send)
         assert source.closed.is_set()
 

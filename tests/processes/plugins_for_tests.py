@@ -121,8 +121,8 @@ class DrillWorker(ScriptedWorker):
 
     @command
     def large(self, size: int) -> Any:
-        """An array of so many bytes."""
-        return np.arange(size, dtype=np.uint8)
+        """So many bytes."""
+        return bytes(size)
 
     @command
     def unspeakable(self) -> Any:

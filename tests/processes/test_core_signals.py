@@ -13,6 +13,7 @@ import framework
 from framework.launcher.asynchronous import AsyncEngine
 from framework.process.supervisor import Child
 from hookspecs.errors import EngineDeadError, EngineUnavailableError
+from hookspecs.types.commands import GetStatus
 from hookspecs.types.outputs import RequestOutput
 from tests.processes.launches import PATIENCE_S, drill_config, long_params
 from tests.processes.plugins_for_tests import drill
@@ -43,7 +44,7 @@ def test_running_requests_end_and_new_ones_are_refused() -> None:
         async with framework.launch_async(_settings(20.0), plugins=[drill]) as engine:
             core = _core_of(engine)
             running = asyncio.create_task(_last(engine, "running", 100))
-            while not engine._client.num_unfinished:
+            while not (await engine.run_command(GetStatus())).num_running:
                 await asyncio.sleep(0)
             core.signal(signal.SIGTERM)
             with pytest.raises(EngineUnavailableError, match="draining"):

@@ -23,7 +23,7 @@ from tests.processes.launches import PATIENCE_S, drill_config, long_params
 
 @pytest.fixture
 def linked() -> Iterator[Linked]:
-    settings = drill_config(engine={"max_message_bytes": 1 << 16})
+    settings = drill_config(engine={"max_message_bytes": 1 << 22})
     with hosted(settings) as (_, (one,)):
         yield one
 
@@ -153,7 +153,7 @@ def test_wrong_arguments_of_a_command_are_answered(linked: Linked) -> None:
 def test_a_command_whose_answer_can_not_be_sent_fails_alone(linked: Linked) -> None:
     calls: list[tuple[str, tuple[Any, ...], str]] = [
         ("odd", (), "its result can not be sent"),
-        ("large", (100_000,), "max_message_bytes"),
+        ("large", (1 << 22,), "max_message_bytes"),
         ("unspeakable", (), "Unspeakable"),
         ("no_such_command", (), "no_such_command"),
     ]
@@ -168,7 +168,8 @@ def test_a_command_whose_answer_can_not_be_sent_fails_alone(linked: Linked) -> N
 def test_what_is_too_long_is_refused_where_it_is_sent(linked: Linked) -> None:
     async def main() -> None:
         async with front_end(linked) as (engine, _):
-            large = UpdateWeights(tensors={"offset": np.zeros(100_000, np.int8)})
+            # None of them is large enough for a file.
+            large = UpdateWeights(tensors={str(n): np.zeros(1_000_000, np.int8) for n in range(5)})
             with pytest.raises(TransportError, match=r"engine\.max_message_bytes"):
                 await engine.run_command(large)
             outputs = engine.generate([1], long_params(3), request_id="a")

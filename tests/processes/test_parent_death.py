@@ -65,29 +65,6 @@ def test_a_core_in_a_step_that_does_not_end(place: Place, tmp_path: Path) -> Non
         until(place.is_clean, LIMIT_S)
 
 
-def test_a_parent_that_has_forked(place: Place) -> None:
-    """What it forked lives on, with all that the parent had open."""
-    code = (
-        "import os, time, framework\n"
-        "from tests.processes.launches import config\n"
-        "engine = framework.launch(config(engine={'process': 'separate'}))\n"
-        "if os.fork() == 0:\n"
-        "    time.sleep(600)\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    with running_code(place, code) as program:
-        program.line()
-        (core,) = program.children("engine-core")
-        program.send(signal.SIGKILL)
-        until(lambda: core not in place.processes())
-        (forked,) = place.processes()
-        os.kill(forked, signal.SIGKILL)
-        until(lambda: not place.processes())
-    with framework.launch(config(engine={"process": "separate"})):
-        pass  # sweeps what the fork has kept locked
-
-
 def test_a_parent_that_ends_without_shutting_down(place: Place) -> None:
     """With a request that nobody reads any more."""
     code = (

@@ -73,7 +73,7 @@ def test_both_answer_share_their_statistics_and_drain(place: Place) -> None:
                     while await health(client, address) != 503:
                         await asyncio.sleep(0.01)
                 end = await streams[0].end()
-                assert (end["finish_reason"], end["done"]) == ("abort", True)
+                assert (end["error"]["code"], end["done"]) == ("aborted", True), end
 
         asyncio.run(main())
         assert program.exit_code() == 0, program.log()
@@ -91,7 +91,7 @@ def test_the_death_of_one_process_ends_the_server(place: Place, victim: str) -> 
             if victim == "engine-core-0":
                 assert all("SIGKILL" in str(end["error"]) for end in ends), ends
             else:
-                assert ends[0]["finish_reason"] == "abort"
+                assert ends[0]["error"]["code"] == "aborted", ends
                 assert ends[1]["error"], ends
 
     with server(place, _settings()) as program:

@@ -63,7 +63,7 @@ def test_open_requests_end_in_the_time_to_drain(
 def test_a_second_signal_ends_them_at_once(place: Place) -> None:
     with server(place, _settings(1, 300.0)) as program:
         end = _end_of_stream(program, program.line(), signal.SIGTERM, 4000, times=2)
-        assert (end["finish_reason"], end["done"]) == ("abort", True)
+        assert (end["error"]["code"], end["done"]) == ("aborted", True), end
         assert program.exit_code() == 0
 
 
@@ -77,7 +77,7 @@ def test_without_time_to_drain_open_requests_are_aborted(place: Place) -> None:
 
     with server(place, _settings(1, 0.0)) as program:
         end = asyncio.run(main(program))
-        assert (end["finish_reason"], end["done"]) == ("abort", True)
+        assert (end["error"]["code"], end["done"]) == ("aborted", True), end
         assert program.exit_code() == 0
 
 

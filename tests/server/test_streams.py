@@ -111,7 +111,7 @@ def test_a_slow_reader_slows_nobody(scripted: Server, plain: Any) -> None:
         slow.settimeout(60)
         data = json.dumps(body).encode()
         head = (
-            f"POST {COMPLETIONS} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+            f"POST {COMPLETIONS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             f"connection: close\r\ncontent-length: {len(data)}\r\n\r\n"
         )
         slow.sendall(head.encode() + data)
