@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from framework.bench.connection import Connection, Receiver
+from framework.bench.connection import Connection, Receiver, UnansweredError
 from hookspecs.errors import ConfigError, TransportError
 
 __all__ = ["Client"]
@@ -67,10 +67,24 @@ class Client:
         return bytes(answer.data)
 
     async def exchange(self, request: bytes, receiver: Receiver) -> None:
-        """Send a request and receive its answer. OSError when there is none, or a part only;
-        ConnectionError, but for what connecting raises."""
-        connection = await self.connection()
+        """Send a request and receive its answer. OSError when there is none, or a part only."""
+        await self.exchange_over(await self.connection(), request, receiver)
+
+    async def exchange_over(
+        self, connection: Connection, request: bytes, receiver: Receiver
+    ) -> None:
+        """`exchange` over a connection of `connection`, which is given back. ConnectionError.
+
+        A server may close an idle connection just when it is used again: then the request goes
+        over a new one (RFC 9112, 9.3.1)."""
+        kept = connection.used
         try:
+            await connection.exchange(request, receiver)
+        except UnansweredError:
+            if not kept:
+                raise
+            self.close()  # the other idle ones are as old
+            connection = await self.connection()
             await connection.exchange(request, receiver)
         finally:
             self.give_back(connection)

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 import httptools
 
-__all__ = ["Connection", "Receiver"]
+__all__ = ["Connection", "Receiver", "UnansweredError"]
 
 
 class Receiver(Protocol):
@@ -23,6 +23,10 @@ class Receiver(Protocol):
 
     def body(self, data: bytes) -> None:
         """A piece of the body, decoded from its transfer encoding."""
+
+
+class UnansweredError(ConnectionError):
+    """The connection was closed before an answer began."""
 
 
 class Connection(asyncio.Protocol):
@@ -36,6 +40,8 @@ class Connection(asyncio.Protocol):
         self._content_type = ""
         self._in_body = False
         self._ends_at_close = True
+        self.used = False
+        """Whether an exchange was done over it."""
 
     @property
     def reusable(self) -> bool:
@@ -46,12 +52,13 @@ class Connection(asyncio.Protocol):
         """Send a request and receive its answer. ConnectionError when the answer is cut off or
         is no HTTP; then, and when this is cancelled, the connection is closed."""
         if self._transport is None or self._done is not None:
-            raise ConnectionError("the connection was closed")
+            raise UnansweredError("the connection was closed before the answer")
         self._done = asyncio.get_running_loop().create_future()
         self._receiver = receiver
         try:
             self._transport.write(request)
             await self._done
+            self.used = True
         except BaseException:
             self.close()
             raise
@@ -89,9 +96,11 @@ class Connection(asyncio.Protocol):
         if exc is None and self._in_body and self._ends_at_close:
             self.on_message_complete()
             return
-        where = "within the answer" if self._in_body else "before the answer"
         reason = f": {exc}" if exc is not None else ""
-        self._fail(ConnectionError(f"the connection was closed {where}{reason}"))
+        if self._in_body:
+            self._fail(ConnectionError(f"the connection was closed within the answer{reason}"))
+        else:
+            self._fail(UnansweredError(f"the connection was closed before the answer{reason}"))
 
     # The parser's callbacks
 

@@ -83,12 +83,10 @@ class Load:
             await asyncio.sleep(_REFUSED_S)
             return
         try:
-            await connection.exchange(request, answer)
+            await self._client.exchange_over(connection, request, answer)
             answer.end()
         except ConnectionError as error:
             answer.fail("disconnect", str(error))
-        finally:
-            self._client.give_back(connection)
         record.ended = self._clock()
 
     async def warm_up(self) -> None:

@@ -53,6 +53,8 @@ class EngineCoreProcess:
         self._progress = progress
         self._state = core.state
         self._drained: Future[Any] | None = None
+        self._answers: list[tuple[int, UtilityResult]] = []
+        """Of commands that are done."""
         self.wave = 0
         """The wave of data-parallel engines that this one is in."""
 
@@ -61,13 +63,15 @@ class EngineCoreProcess:
         unusable."""
         while self._drained is None or not self._drained.done():
             self._take_inputs()
-            if self._core.has_work:
-                self._progress.begins()
-                outputs = self._core.step()
-                self._progress.ends()
-                for client_index, bundle in outputs.items():
-                    self._output.outputs(client_index, bundle)
-            self._tell_state()
+            try:
+                if self._core.has_work:
+                    self._progress.begins()
+                    outputs = self._core.step()
+                    self._progress.ends()
+                    for client_index, bundle in outputs.items():
+                        self._output.outputs(client_index, bundle)
+            finally:
+                self._tell()
 
     def _take_inputs(self) -> None:
         """All that has come; waits while there is nothing to do."""
@@ -118,8 +122,7 @@ class EngineCoreProcess:
             else:
                 error_type, text = error_to_send(error)
                 result = UtilityResult(call_id=call.call_id, error_type=error_type, error=text)
-            self._tell_state()  # first: who has the answer must know the state
-            self._output.result(call.client_index, result)
+            self._answers.append((call.client_index, result))
 
         if self._drained is not None and isinstance(call.arguments, Resume):
             refused: Future[Any] = Future()
@@ -128,10 +131,15 @@ class EngineCoreProcess:
             return
         self._command(call.arguments).add_done_callback(answer)
 
-    def _tell_state(self) -> None:
+    def _tell(self) -> None:
+        """State and answers, in this order and after the outputs and statistics: who has the
+        answer of a command knows what it has changed."""
         if self._core.state is not self._state:
             self._state = self._core.state
             self._output.heartbeat()
+        answers, self._answers = self._answers, []
+        for client_index, result in answers:
+            self._output.result(client_index, result)
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:
         self._progress.begins(command_of(arguments).name)
