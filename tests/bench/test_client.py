@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from framework.bench.client import Client
@@ -21,22 +22,21 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
         # The second request finds its connection closed, and comes again over a new one.
         return [CLOSE] if calls == 2 else list(answer({"number": calls}))
 
-    async def main() -> None:
-        with running(script) as server:
-            client = Client(server.url, None)
-            assert await client.get("/v1/models") == b'{"number": 1}'
-            assert await client.get("/v1/models") == b'{"number": 3}'
-            client.close()
+    async def main(url: str) -> None:
+        client = Client(url, None)
+        assert msgspec.json.decode(await client.get("/v1/models")) == {"number": 1}
+        assert msgspec.json.decode(await client.get("/v1/models")) == {"number": 3}
+        client.close()
 
-    asyncio.run(main())
+    with running(script) as server:
+        asyncio.run(main(server.url))
 
 
 def test_a_new_connection_that_is_closed_is_an_error() -> None:
-    async def main() -> None:
-        with running(lambda call: [CLOSE]) as server:
-            client = Client(server.url, None)
-            with pytest.raises(TransportError, match="before the answer"):
-                await client.get("/v1/models")
-            assert len(server.calls) == 1
+    async def main(url: str) -> None:
+        with pytest.raises(TransportError, match="before the answer"):
+            await Client(url, None).get("/v1/models")
 
-    asyncio.run(main())
+    with running(lambda call: [CLOSE]) as server:
+        asyncio.run(main(server.url))
+        assert len(server.calls) == 1

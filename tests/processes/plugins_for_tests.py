@@ -110,9 +110,16 @@ class DrillWorker(ScriptedWorker):
 
     @command
     def update_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> int:
-        """The sum of all elements is the weight."""
+        """The sum of all elements is the weight; without tensors the drill breaks."""
+        if not tensors:
+            raise RuntimeError("the drill broke with its weights")
         total = sum(int(np.asarray(tensor).sum()) for tensor in (tensors or {}).values())
         return super().update_weights(path, {"offset": np.array([total])})
+
+    @command
+    def nap(self, seconds: float) -> None:
+        """Keeps the engine core busy."""
+        time.sleep(seconds)
 
     @command
     def odd(self) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from framework.client.calls import result_of
 from framework.transport.codec import Encoder
 from framework.transport.messages import MessageKind, encode_message, encode_utility
-from hookspecs.errors import CommandError, InvalidRequestError, TransportError
+from hookspecs.errors import CommandError, EngineDeadError, InvalidRequestError, TransportError
 from hookspecs.types.commands import CollectiveRpc, GetStatus, Sleep, UpdateWeights
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
 from hookspecs.types.request import FinishReason
@@ -163,6 +163,19 @@ def test_a_command_whose_answer_can_not_be_sent_fails_alone(linked: Linked) -> N
         with pytest.raises(CommandError, match=text):
             result_of(call, _next(linked))
         _assert_serves(linked, call_id)
+
+
+def test_what_comes_behind_a_fatal_command_does_not_hide_its_cause(linked: Linked) -> None:
+    """All of it waits in the engine core when the command fails."""
+    nap = CollectiveRpc(command="nap", args=(0.2,))
+    linked.links.send_command(0, 1, "collective_rpc", nap)
+    linked.links.send_command(0, 2, "update_weights", UpdateWeights(tensors={}))
+    for handle in range(3):
+        _add(linked, _request(handle))
+    with pytest.raises(EngineDeadError, match="the drill broke with its weights"):
+        while True:
+            linked.links.check_alive(0)
+            linked.links.receive(0.05)
 
 
 def test_what_is_too_long_is_refused_where_it_is_sent(linked: Linked) -> None:

@@ -147,9 +147,12 @@ def test_a_child_that_is_killed_while_it_starts_is_told_from_one_that_fails(
     killer.join()
 
 
-def test_a_start_that_takes_too_long_ends_with_the_setting_to_change() -> None:
+def test_a_start_that_takes_too_long_ends_with_the_setting_to_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with pytest.raises(EngineDeadError, match=r"engine\.start_timeout_s"):
         launch_drill(drill_options={"start": "hang"}, engine={"start_timeout_s": 1.5})
+    assert "does not stop" not in caplog.text
 
 
 def test_an_interrupt_of_the_start_leaves_nothing(
