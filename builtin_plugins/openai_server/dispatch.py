@@ -119,7 +119,15 @@ class Dispatcher:
         check_declared(Request(scope).headers, limit)
         root = scope.get("root_path", "") + MOUNTS + name
         inner = {**scope, "root_path": root, "app_root_path": root}
-        await self._mounts[name](inner, bounded_receive(receive, limit), send)
+        try:
+            await self._mounts[name](inner, bounded_receive(receive, limit), send)
+        except ApiError:
+            raise  # a bound of this server
+        except Exception as error:
+            # Whatever its class: it left the application, so it is a defect of that.
+            what = f"plugin {name!r} failed at {scope['path']}"
+            logger.error("request %s: %s", scope["state"]["request_id"], what, exc_info=error)
+            raise ApiError(500, what, kind="server_error", code="plugin_failed") from error
 
 
 def _with_slash(scope: Scope) -> Response:

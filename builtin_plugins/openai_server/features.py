@@ -75,7 +75,7 @@ def _check(name: str, value: Any, neutral: Neutral) -> None:
         return
     shown = " or ".join(msgspec.json.encode(one).decode() for one in neutral)
     instead = f"leave it out or give {shown}" if shown else "leave it out"
-    raise unsupported(name, f"this {name} is not supported; {instead}")
+    raise unsupported(name, f"{name} as given is not supported; {instead}")
 
 
 def _matches(value: Any, neutral: Any) -> bool:

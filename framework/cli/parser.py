@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from framework.cli.command import Command
+from framework.config import setting_names
 
 __all__ = ["build_parser"]
 
@@ -20,6 +21,23 @@ Every command takes settings: --config FILE (TOML) and --section.key=value, such
 --cache.block_size=32. `framework config show` lists them all."""
 
 
+class _Parser(ArgumentParser):
+    """Knows the settings that an unknown flag may mean."""
+
+    def error(self, message: str) -> NoReturn:
+        words = message.removeprefix("unrecognized arguments: ").split()
+        flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+        meant = [
+            f"--{key}"
+            for flag in flags
+            for key in setting_names()
+            if key.rpartition(".")[2] == flag[2:].replace("-", "_")
+        ]
+        if meant and words != message.split():
+            message += f". Settings have their section: {', '.join(meant)}"
+        super().error(message)
+
+
 def build_parser(
     commands: Iterable[Command], plugin_commands: Mapping[str, str], version: type[Action]
 ) -> ArgumentParser:
@@ -28,7 +46,7 @@ def build_parser(
     `plugin_commands` maps names to descriptions; they are listed only, for one that is used is
     parsed by its plugin's own parser.
     """
-    parser = ArgumentParser(
+    parser = _Parser(
         prog="framework",
         description="An LLM inference engine whose parts are all plugins.",
         epilog=EPILOG,
@@ -47,7 +65,12 @@ def build_parser(
                 groups[word] = added.add_subparsers(metavar="COMMAND", required=True)
             parent = groups[word]
         own = parent.add_parser(
-            name, help=command.help, description=command.help, allow_abbrev=False
+            name,
+            help=command.help,
+            description=command.help,
+            epilog=EPILOG,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         command.add_arguments(own)
         own.set_defaults(command=command)

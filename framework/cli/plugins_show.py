@@ -52,7 +52,10 @@ def _lines(report: PluginReport) -> list[str]:
     for hook in report.hooks:
         calls, errors = report.calls.get(hook, 0), report.errors.get(hook, 0)
         lines.append(f"  hook       {hook} ({calls} calls, {errors} errors)")
-    lines += [f"  withheld   {hook} (plugins.activation)" for hook in report.withheld]
+    lines += [
+        f"  withheld   {hook} (see plugins.enable and plugins.activation)"
+        for hook in report.withheld
+    ]
     return lines
 
 

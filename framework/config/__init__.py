@@ -1,6 +1,7 @@
 """Configuration: from its sources to one checked `EngineConfig` with the origin of each value."""
 
 from framework.config.file_flag import is_file_flag
+from framework.config.keys import setting_names
 from framework.config.load import ResolvedConfig, load_config, require_model
 from framework.config.schema import config_schema
 from framework.config.show import config_lines, config_tree
@@ -15,5 +16,6 @@ __all__ = [
     "load_config",
     "nearest",
     "require_model",
+    "setting_names",
     "suggestion",
 ]

@@ -10,7 +10,17 @@ from msgspec import inspect
 
 from hookspecs.config import EngineConfig
 
-__all__ = ["KEYS", "OPTIONS", "SECRETS", "SECTIONS", "Key", "allowed", "members", "optional"]
+__all__ = [
+    "KEYS",
+    "OPTIONS",
+    "SECRETS",
+    "SECTIONS",
+    "Key",
+    "allowed",
+    "members",
+    "optional",
+    "setting_names",
+]
 
 OPTIONS: Final = "plugins.options"
 """The one key whose value is a tree of its own: options by plugin or provider name."""
@@ -46,6 +56,11 @@ def _keys() -> Iterator[Key]:
 
 KEYS: Final[dict[str, Key]] = {key.name: key for key in _keys()}
 SECTIONS: Final[tuple[str, ...]] = EngineConfig.__struct_encode_fields__
+
+
+def setting_names() -> list[str]:
+    """All settings, dotted."""
+    return list(KEYS)
 
 
 def optional(kind: inspect.Type) -> bool:

@@ -28,6 +28,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the worker provider."""
     capabilities: frozenset[str] = frozenset()
     """WorkerCapability values of the worker."""
+    plugins: frozenset[str] = frozenset()
+    """Names of the plugins that the engine core uses."""
 
 
 def engine_info(
@@ -41,6 +43,7 @@ def engine_info(
         block_size=kv_config.block_size,
         worker=worker,
         capabilities=plugins.capabilities("worker", worker),
+        plugins=plugins.used,
     )
 
 

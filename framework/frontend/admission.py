@@ -7,7 +7,7 @@ from typing import Final
 
 from framework.core.transitions import LATE_REFUSALS
 from hookspecs.config import EngineConfig
-from hookspecs.errors import EngineUnavailableError, QueueFullError
+from hookspecs.errors import EngineUnavailableError, InvalidRequestError, QueueFullError
 from hookspecs.types.control import EngineState
 from hookspecs.types.stats import RejectionReason
 
@@ -53,7 +53,8 @@ class Admission:
         draining: bool = False,
     ) -> None:
         """EngineUnavailableError, of which QueueFullError, when `count` more engine requests
-        are not taken while `num_unfinished` have not ended. `draining`: they belong to a user's
+        are not taken while `num_unfinished` have not ended; InvalidRequestError for more than
+        ever would be. `draining`: they belong to a user's
         request that was taken before, so they are also taken while the front end stops."""
         if self.draining and not draining:
             self._rejected(RejectionReason.DRAINING)
@@ -62,6 +63,13 @@ class Admission:
         if refusing is not None:
             self._rejected(_REASONS[refusing])
             raise EngineUnavailableError(LATE_REFUSALS[refusing], retry_after_s=_RETRY_S)
+        if self._capacity is not None and count > self._capacity:
+            raise InvalidRequestError(
+                f"the request asks for {count} outputs at once, which is more than the limit of "
+                f"{self._capacity} (scheduler.max_num_seqs and serving.max_waiting_requests)",
+                param="n",
+                value=count,
+            )
         if self._capacity is not None and num_unfinished + count > self._capacity:
             self._rejected(RejectionReason.QUEUE_FULL)
             raise QueueFullError(

@@ -118,7 +118,14 @@ async def _serve(frontend: Frontend) -> None:
 
 async def _drain(engine: AsyncLLM, stop: StopSign, server: asyncio.Task[None]) -> None:
     """Let requests end, unless nobody can get their answers any more."""
-    logger.info("stopping: %d requests get %.0f s to end", engine.num_requests, stop.drain_s)
+    if engine.num_requests:
+        logger.info(
+            "stopping: %d requests get %.0f s to end; a second signal aborts them",
+            engine.num_requests,
+            stop.drain_s,
+        )
+    else:
+        logger.info("stopping")
     drain = asyncio.create_task(engine.drain(stop.drain_s))
     again = asyncio.create_task(stop.told_at_once())
     await asyncio.wait({drain, again, server}, return_when=asyncio.FIRST_COMPLETED)

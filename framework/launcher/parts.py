@@ -39,6 +39,7 @@ class FrontEndParts(NamedTuple):
         """What needs the facts of the engine core. From here on statistics count: a long start
         is no time of requests."""
         self.stat_loggers.report_if_due()
+        self.plugins.note_used(info.plugins)
         calls = self.plugins.calls
         return (
             InputProcessor(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -191,6 +191,15 @@ class PluginManager:
     def mark_used(self, kind: str, name: str) -> None:
         """A provider is used that neither the configuration names nor `create` made here."""
         self._used.add(self.resolve(kind, name).ref.name)
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Names of the plugins whose providers were made here, or are known to be used."""
+        return frozenset(self._used)
+
+    def note_used(self, names: Iterable[str]) -> None:
+        """Plugins that another process uses."""
+        self._used.update(names)
 
     def plugin_of(self, error: BaseException) -> str | None:
         """The plugin in whose code an exception was raised, None if in no plugin's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -151,6 +152,13 @@ class BrokenFrontend(Frontend):
     async def serve(self) -> None: ...
 
 
+class IdleFrontend(Frontend):
+    """Serves nobody, until it is cancelled."""
+
+    async def serve(self) -> None:
+        await asyncio.Event().wait()
+
+
 class DrillPlugin(EngineHooks):
     """Offers the worker `drill`, and what does not work."""
 
@@ -158,8 +166,9 @@ class DrillPlugin(EngineHooks):
 
     @hookimpl
     def register_frontends(self) -> Iterable[Provider[Any]]:
-        """A front end that can not be made."""
+        """A front end that can not be made, and one that does nothing."""
         yield Provider("drill-front", f"{__name__}:BrokenFrontend")
+        yield Provider("drill-idle", f"{__name__}:IdleFrontend")
 
     @hookimpl
     def register_workers(self) -> Iterable[Provider[Any]]:
