@@ -110,6 +110,9 @@ class Operations:
         return self._kernel.status()
 
     def resume(self, call: Call, arguments: Resume, rule: Transition) -> EngineStatus:
+        asleep = self.plane.memory_asleep
+        if asleep:  # it was drained while it slept
+            raise CommandError(rule.refusal.format(asleep=" and ".join(asleep)))
         self.plane.supersede("resume")
         self.plane.enter(rule.next)
         return self._kernel.status()
@@ -273,15 +276,18 @@ class Operations:
     # Workers
 
     def start_profile(self, call: Call, arguments: StartProfile, rule: Transition) -> EngineStatus:
+        self._require_awake()
         self._require(WorkerCapability.PROFILE)
         self._kernel.call_workers("start_profile", (arguments.directory,))
         return self._kernel.status()
 
     def stop_profile(self, call: Call, arguments: StopProfile, rule: Transition) -> list[Any]:
+        self._require_awake()
         self._require(WorkerCapability.PROFILE)
         return self._kernel.call_workers("stop_profile")
 
     def collective_rpc(self, call: Call, arguments: CollectiveRpc, rule: Transition) -> list[Any]:
+        self._require_awake()
         name = arguments.command
         if name in _OWNED:
             raise CommandError(
@@ -295,11 +301,13 @@ class Operations:
             raise CommandError(str(error.args[0])) from error
 
     def list_adapters(self, call: Call, arguments: ListAdapters, rule: Transition) -> list[str]:
+        self._require_awake()
         self._require(WorkerCapability.ADAPTERS)
         names: list[str] = self._kernel.call_workers("list_adapters")[0]
         return names
 
     def load_adapter(self, call: Call, arguments: LoadAdapter, rule: Transition) -> EngineStatus:
+        self._require_awake()
         self._require(WorkerCapability.ADAPTERS)
         self._kernel.call_workers("load_adapter", (arguments.name, arguments.path))
         return self._kernel.status()
@@ -307,9 +315,17 @@ class Operations:
     def unload_adapter(
         self, call: Call, arguments: UnloadAdapter, rule: Transition
     ) -> EngineStatus:
+        self._require_awake()
         self._require(WorkerCapability.ADAPTERS)
         self._kernel.call_workers("unload_adapter", (arguments.name,))
         return self._kernel.status()
+
+    def _require_awake(self) -> None:
+        """Workers whose memory is asleep do nothing; the table refuses it in the states of sleep,
+        but one can be drained while it sleeps."""
+        asleep = self.plane.memory_asleep
+        if asleep:
+            raise CommandError(f"{' and '.join(asleep)} of the workers sleeps; call wake_up first")
 
     def _require(self, capability: WorkerCapability, what: str = "") -> None:
         if capability not in self._kernel.capabilities:

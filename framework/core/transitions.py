@@ -90,8 +90,11 @@ _ALIVE: Final = (S.RUNNING, S.PAUSING, S.PAUSED, S.SLEEPING, S.WAKING, S.DRAININ
 _GONE: Final = (S.STOPPED, S.DEAD)
 _PAUSES: Final = (Operation.PAUSE_ABORT, Operation.PAUSE_WAIT, Operation.PAUSE_KEEP)
 _SLEEPS: Final = (Operation.SLEEP_ABORT, Operation.SLEEP_WAIT, Operation.SLEEP_KEEP)
-_WAKES: Final = (Operation.WAKE_MEMORY, Operation.WAKE_UP)
 _AS_BEFORE = "as before"
+_STAYS_ASLEEP = (
+    "{asleep} would stay asleep, so nothing can be scheduled; name it too, give no tags, or leave "
+    "scheduling out"
+)
 _DRAINS = "the engine is draining; call resume to take requests again"
 
 
@@ -186,7 +189,14 @@ def _resume() -> Iterator[Transition]:
         yield _done(Operation.RESUME, state, S.RUNNING, "go on", "run")
     for state in (S.SLEEPING, S.WAKING):
         yield _unchanged(Operation.RESUME, state, f"the engine is {state}; call wake_up")
-    yield _done(Operation.RESUME, S.DRAINING, S.RUNNING, "go on", "run")
+    yield _done(
+        Operation.RESUME,
+        S.DRAINING,
+        S.RUNNING,
+        "go on",
+        "run",
+        refusal="{asleep} would stay asleep, so nothing can be scheduled; call wake_up",
+    )
 
 
 def _sleep() -> Iterator[Transition]:
@@ -243,14 +253,13 @@ def _wake_up() -> Iterator[Transition]:
             "go on",
             "run",
             then=S.RUNNING,
-            refusal="{asleep} would stay asleep, so nothing can be scheduled; name it too, give no "
-            "tags, or leave scheduling out",
+            refusal=_STAYS_ASLEEP,
         )
     yield _unchanged(Operation.WAKE_UP, S.RUNNING)
     for state in (S.PAUSING, S.PAUSED):
         yield _done(Operation.WAKE_UP, state, S.RUNNING, "go on", "run")
-    for operation in _WAKES:
-        yield _unchanged(operation, S.DRAINING, _DRAINS)
+    yield _unchanged(Operation.WAKE_MEMORY, S.DRAINING, _DRAINS)
+    yield _done(Operation.WAKE_UP, S.DRAINING, S.RUNNING, "go on", "run", refusal=_STAYS_ASLEEP)
 
 
 def _maintain() -> Iterator[Transition]:

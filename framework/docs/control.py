@@ -25,11 +25,11 @@ INTRO: Final = (
     "lets what has started run to its end, `keep` freezes it. `sleep` has levels: 0 only pauses, 1 "
     "keeps the weights in host memory and drops the KV cache, 2 drops both. `wake_up` brings back "
     "what its `tags` name (`weights`, `kv_cache`, `scheduling`), or everything without them. "
-    "`update_weights` takes a `.safetensors` file or a directory of them, or (in Python) tensors by "
-    "checkpoint name.",
+    "`update_weights` takes a `.safetensors` file or a directory of them, or (in Python) tensors "
+    "by checkpoint name.",
     "Over HTTP, with `plugins.options.openai.admin_routes = true`: "
     "`curl -X POST http://127.0.0.1:8000/admin/sleep -H 'content-type: application/json' "
-    "-d '{\"level\": 1, \"mode\": \"wait\"}'`. The content type is needed also without a body, "
+    '-d \'{"level": 1, "mode": "wait"}\'`. The content type is needed also without a body, '
     "so that pages of other sites can not call these routes.",
     "An error of a step, or of a worker that falls asleep or wakes up, leads from any state to "
     "`dead`; shutdown leads to `stopped`. Pending commands then fail with EngineDeadError, and so "

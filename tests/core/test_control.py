@@ -29,7 +29,7 @@ from hookspecs.types.commands import (
     UpdateWeights,
     WakeUp,
 )
-from hookspecs.types.control import EngineState, PauseMode
+from hookspecs.types.control import EngineState, PauseMode, WakeTag
 from hookspecs.types.request import EngineCoreRequest
 from tests.core.controlled import (
     ABORT,
@@ -610,7 +610,7 @@ def test_the_methods_of_the_engine() -> None:
         assert engine.reset_prefix_cache() is True
         with pytest.raises(CommandError, match="known are"):
             engine.collective_rpc("none")
-        engine.command(Drain())
+        engine.run_command(Drain())
         assert engine.status().state is S.DRAINING
 
 
@@ -648,3 +648,24 @@ def test_a_command_that_stops_the_engine_raises_why(monkeypatch: pytest.MonkeyPa
         with pytest.raises(EngineDeadError):
             controlled.step()
         assert controlled.engine.status().state is S.DEAD
+
+
+@pytest.mark.parametrize("woken", [(), (WEIGHTS,)], ids=["asleep", "half awake"])
+def test_what_was_drained_asleep_does_not_run_before_it_is_woken(
+    woken: tuple[WakeTag, ...], expected: dict[str, list[int]]
+) -> None:
+    with Controlled() as controlled:
+        controlled.ask(Sleep(level=1)).result(0)
+        if woken:
+            controlled.ask(WakeUp(tags=woken)).result(0)
+        controlled.ask(Drain()).result(0)
+        with pytest.raises(CommandError, match="kv_cache"):
+            controlled.ask(Resume()).result(0)
+        with pytest.raises(CommandError, match="wake_up"):
+            controlled.ask(CollectiveRpc(command="greet")).result(0)
+        assert controlled.state is S.DRAINING
+        assert controlled.ask(WakeUp()).result(0).state is S.RUNNING
+        assert controlled.core.status().asleep == ()
+        controlled.add("a")
+        controlled.settle()
+        assert controlled.ended["a"] == ("length", expected["a"])
