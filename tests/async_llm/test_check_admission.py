@@ -6,7 +6,13 @@ import asyncio
 
 import pytest
 
-from hookspecs.errors import EngineDeadError, EngineUnavailableError, QueueFullError
+from framework import SamplingParams
+from hookspecs.errors import (
+    EngineDeadError,
+    EngineUnavailableError,
+    InvalidRequestError,
+    QueueFullError,
+)
 from tests.async_llm.engines import launch
 
 
@@ -18,9 +24,17 @@ def test_check_admission() -> None:
             engine.check_admission()
             engine.check_admission(4)
             engine.check_admission(4)  # nothing is reserved
+            with pytest.raises(InvalidRequestError, match="more than the limit of 4"):
+                engine.check_admission(5)  # which would never fit
+            params = SamplingParams(
+                n=2, max_tokens=4000, ignore_eos=True, detokenize=False, temperature=1.0
+            )
+            outputs = engine.generate([1, 2], params, request_id="r")
+            await anext(outputs)
             with pytest.raises(QueueFullError, match="limit of 4") as caught:
-                engine.check_admission(5)
+                engine.check_admission(3)
             assert caught.value.retry_after_s > 0
+            await outputs.aclose()
             await engine.command("sleep", {})
             with pytest.raises(EngineUnavailableError, match="wake_up"):
                 engine.check_admission()
