@@ -28,6 +28,9 @@ JSON_DEPTH = Limit("json_depth", 64, "Arrays and objects inside each other in a 
 JSON_VALUES = Limit(
     "json_values", 64 * 1024, "Strings, keys included, arrays and objects of a body together."
 )
+JSON_ITEMS = Limit(
+    "json_items", 1 << 20, "Commas between elements and members of a body, which count its numbers."
+)
 SEQUENCES = Limit("sequences", 1024, "Outputs of one request: prompts times n.")
 MESSAGES = Limit("messages", 4096, "Messages, or input items, of one conversation.")
 CONTENT_PARTS = Limit("content_parts", 1024, "Parts of the content of one message.")
@@ -44,6 +47,7 @@ LIMITS: tuple[Limit, ...] = (
     HEADERS,
     JSON_DEPTH,
     JSON_VALUES,
+    JSON_ITEMS,
     SEQUENCES,
     MESSAGES,
     CONTENT_PARTS,

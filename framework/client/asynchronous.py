@@ -45,11 +45,13 @@ class AsyncClient:
         self._calls: dict[int, asyncio.Future[UtilityResult]] = {}
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._descriptor = links.descriptor
+        """Kept: a socket that is closed does not tell it."""
 
     def start(self) -> None:
         """Begin to receive; in the event loop that will be used."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._links.descriptor, self._on_readable)
+        self._loop.add_reader(self._descriptor, self._on_readable)
         # What came before is not announced again.
         self._loop.call_soon(self._on_readable)
 
@@ -138,7 +140,7 @@ class AsyncClient:
         for engine_index in self._engines:
             self._links.mark_dead(engine_index, "the connection was closed")
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._links.descriptor)
+            self._loop.remove_reader(self._descriptor)
         self._loop = None
         self._fail_calls()
 

@@ -138,10 +138,10 @@ class EngineCore:
         self._inputs.append(request)
         self._drain_unless_busy()
 
-    def _refuse(self, request: Request, why: str) -> None:
-        """End a request that was not queued."""
+    def _refuse(self, request: Request, why: str, *, by_state: bool = False) -> None:
+        """End a request that was not queued: it is wrong, or none are taken in this state."""
         self._table.end(request, FinishReason.ERROR, why)
-        self._outputs.add_ended(request)
+        self._outputs.add_ended(request, refused=by_state)
         self._announce.request_finished(request)
 
     def abort_requests(
@@ -189,7 +189,7 @@ class EngineCore:
             self._scheduler.add_request(request)
         else:
             self._roster.leave(request)
-            self._refuse(request, refusal)
+            self._refuse(request, refusal, by_state=True)
 
     @property
     def has_work(self) -> bool:

@@ -41,6 +41,7 @@ class _Ended(NamedTuple):
     client: int
     reason: FinishReason
     error: str | None
+    refused: bool
     num_preemptions: int
     prefill: PrefillInfo | None
     pooled: Float32Column | None
@@ -63,9 +64,9 @@ class OutputBuilder:
         """The rows of the step; once between two builds."""
         self._sampled = rows
 
-    def add_ended(self, request: Request) -> None:
+    def add_ended(self, request: Request, *, refused: bool = False) -> None:
         """A request that ended without a token in this step: by itself with its vector, or
-        because it failed or was given up."""
+        because it failed or was given up; `refused`: or because none are taken now."""
         if request.finish_reason is None:
             raise ValueError(f"request {request.request_id!r} has not ended")
         self._ended.append(
@@ -74,6 +75,7 @@ class OutputBuilder:
                 request.wire.client_index,
                 request.finish_reason,
                 request.error,
+                refused,
                 request.num_preemptions,
                 None if request.pooled is None else _prefill_info(request),
                 request.pooled,
@@ -164,6 +166,8 @@ def _append_ended(outputs: EngineCoreOutputs, ended: list[_Ended]) -> None:
     for row, request in enumerate(ended, base):
         if request.error is not None:
             outputs.errors[row] = request.error
+        if request.refused:
+            outputs.refused.append(row)
         if request.num_preemptions:
             outputs.num_preemptions[row] = request.num_preemptions
         if request.prefill is not None:

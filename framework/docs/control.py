@@ -97,7 +97,11 @@ def _commands() -> str:
 
 
 def _refusals() -> Iterator[str]:
-    yield "A request that arrives in one of these states ends at once with finish reason `error`:"
+    yield (
+        "A request that arrives in one of these states ends at once with finish reason `error`; "
+        "`AsyncLLM` and the HTTP server refuse it with EngineUnavailableError (503) if nothing of "
+        "it was given:"
+    )
     yield table(("state", "error"), [(code(state), text) for state, text in LATE_REFUSALS.items()])
 
 

@@ -32,9 +32,15 @@ from framework.frontend.stat_loggers import StatLoggerManager
 from framework.frontend.streaming_input import PieceReader, check_session, run_session
 from framework.frontend.tracers import TracerManager
 from framework.frontend.validation import validate_metadata
+from framework.plugins.failure import describe
 from hookspecs.contracts.frontend import ServiceInfo
 from hookspecs.contracts.stats import Exposition
-from hookspecs.errors import EngineDeadError, EngineGenerateError, FrameworkError
+from hookspecs.errors import (
+    EngineDeadError,
+    EngineGenerateError,
+    EngineUnavailableError,
+    FrameworkError,
+)
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.control import EngineHealth
 from hookspecs.types.outputs import EngineCoreOutputs, RequestOutput
@@ -94,10 +100,10 @@ class AsyncLLM(AsyncControl):
             return
         self._loop = asyncio.get_running_loop()
         self._client.start()
-        self._tasks = [
-            asyncio.create_task(self._receive(), name="outputs"),
-            asyncio.create_task(self._report(), name="statistics"),
-        ]
+        receiving = asyncio.create_task(self._receive(), name="outputs")
+        reporting = asyncio.create_task(self._report(), name="statistics")
+        self._tasks = [receiving, reporting]
+        receiving.add_done_callback(self._receiving_ended)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -282,17 +288,21 @@ class AsyncLLM(AsyncControl):
 
     async def shutdown(self) -> None:
         """End everything: open requests get EngineDeadError. Safe to call twice, before start,
-        and after the event loop that it was used in is closed."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._check_loop()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        self._fail_all(EngineDeadError("the engine was shut down"))
-        self._stat_loggers.close()
-        self._tracers.close()
-        self._client.close()
+        and after the event loop that it was used in is closed; in another, while that one is
+        open, it raises FrameworkError and changes nothing."""
+        self._check_may_end()
+        tasks, self._tasks = self._tasks, []
+        if self._loop is None or self._loop.is_closed():
+            tasks = []
+        for task in tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._fail_all(EngineDeadError("the engine was shut down"))
+            self._stat_loggers.close()
+            self._tracers.close()
+            self._client.close()
 
     # Behind the requests
 
@@ -418,15 +428,21 @@ class AsyncLLM(AsyncControl):
             self._stat_loggers.record(None, processed.iteration)
 
     async def _receive(self) -> None:
-        """Process bundles as they come."""
-        try:
-            while True:
-                await self._process(await self._client.get_outputs())
-        except EngineDeadError as error:
+        """Process bundles as they come. EngineDeadError once an engine core is gone."""
+        while True:
+            await self._process(await self._client.get_outputs())
+
+    def _receiving_ended(self, task: asyncio.Task[None]) -> None:
+        """However it came about, unless by `shutdown`: every request would wait for ever."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if task not in self._tasks:
+            return
+        if isinstance(error, EngineDeadError):
             self._fail_all(error)
-        except Exception as error:
-            logger.exception("the front end can not process outputs any more")
-            self._fail_all(EngineDeadError(f"the front end failed: {error}"))
+            return
+        what = "its task was cancelled" if error is None or task.cancelled() else describe(error)
+        logger.error("the front end can not process outputs any more: %s", what, exc_info=error)
+        self._fail_all(EngineDeadError(f"the front end failed: {what}"))
 
     async def _process(self, outputs: EngineCoreOutputs) -> None:
         """One bundle, in parts, after each of which other tasks get their turn; its statistics
@@ -443,7 +459,12 @@ class AsyncLLM(AsyncControl):
         await asyncio.sleep(0)
 
     def _deliver(self, processed: ProcessedOutputs) -> None:
-        self._requests.deliver(processed.request_outputs)
+        refused = processed.refused
+        for request_id, why in refused.items():
+            self._requests.refuse(request_id, EngineUnavailableError(why))
+        self._requests.deliver(
+            each for each in processed.request_outputs if each.request_id not in refused
+        )
         self._tracers.on_requests_finished(processed.traces)
         self._tell_ends(processed.ended_here)
 
@@ -457,8 +478,9 @@ class AsyncLLM(AsyncControl):
         """Nothing more will come: every consumer gets the error, and so do new requests."""
         self._failure = self._failure or error
         self._has_failed.set()
-        processed = self._outputs.abort(self._requests.ids)
+        request_ids = self._requests.ids
         self._requests.fail_all(error)
+        processed = self._outputs.abort(request_ids)
         self._stat_loggers.record(None, processed.iteration)
         self._tracers.on_requests_finished(processed.traces)
 
@@ -468,6 +490,10 @@ class AsyncLLM(AsyncControl):
             raise EngineDeadError(str(self._failure)) from self._failure
         self._check_loop()
         self._client.check_alive()
+
+    def _check_may_end(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._check_loop()
 
     def _check_loop(self) -> None:
         if self._loop is None:

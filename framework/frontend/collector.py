@@ -10,7 +10,7 @@ import asyncio
 
 import msgspec
 
-from hookspecs.errors import EngineDeadError
+from hookspecs.errors import EngineDeadError, EngineUnavailableError
 from hookspecs.types.outputs import CompletionOutput, RequestOutput
 
 __all__ = ["Collector"]
@@ -27,7 +27,7 @@ class Collector:
         self._output: RequestOutput | None = None
         self._merged = False
         """The output is this object's own, to which the next can be added in place."""
-        self._failure: EngineDeadError | None = None
+        self._failure: EngineDeadError | EngineUnavailableError | None = None
         self._news = asyncio.Event()
 
     def put(self, output: RequestOutput) -> None:
@@ -40,17 +40,17 @@ class Collector:
             _add(self._output, output)
         self._news.set()
 
-    def fail(self, error: EngineDeadError) -> None:
+    def fail(self, error: EngineDeadError | EngineUnavailableError) -> None:
         """Nothing more will come; what was put before is still given."""
         self._failure = error
         self._news.set()
 
     async def get(self) -> RequestOutput:
-        """The next output; EngineDeadError after `fail`."""
+        """The next output; after `fail` an error of that class."""
         while self._output is None:
             if self._failure is not None:
                 # One of its own for each consumer: they all add to their error's traceback.
-                raise EngineDeadError(str(self._failure)) from self._failure
+                raise type(self._failure)(str(self._failure)) from self._failure
             self._news.clear()
             await self._news.wait()
         output, self._output = self._output, None

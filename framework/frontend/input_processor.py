@@ -310,9 +310,9 @@ class InputProcessor:
         self._validate(params)
         try:
             extensions = convert_extensions(params.extensions, self._request_options)
-        except InvalidRequestError:
+        except (InvalidRequestError, KeyboardInterrupt):
             raise
-        except Exception as error:  # code of the plugin's struct
+        except BaseException as error:  # code of the plugin's struct
             raise RequestFailedError(
                 f"checking the extensions failed: {describe(error)}",
                 request_id=request_id,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from framework.frontend.collector import Collector
 from framework.frontend.output_processor import id_in_use
 from framework.frontend.streaming_input import PieceReader
-from hookspecs.errors import EngineDeadError
+from hookspecs.errors import EngineDeadError, EngineUnavailableError
 from hookspecs.types.outputs import RequestOutput
 
 __all__ = ["OpenRequest", "OpenRequests"]
@@ -83,6 +83,15 @@ class OpenRequests:
                 continue
             request.collector.put(output)
             if output.finished and request.pieces is None:
+                self.close(request)
+
+    def refuse(self, request_id: str, error: EngineUnavailableError) -> None:
+        """The engine core has not taken it, or the piece of its prompt that runs: its consumer
+        gets an error."""
+        request = self._open.get(request_id)
+        if request is not None and request.collector is not None:
+            request.collector.fail(error)
+            if request.pieces is None:
                 self.close(request)
 
     def abort(self, request_ids: Iterable[str]) -> None:

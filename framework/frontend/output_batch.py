@@ -30,6 +30,9 @@ class ProcessedOutputs(msgspec.Struct, kw_only=True):
 
     request_outputs: list[RequestOutput]
     """At most one a request."""
+    refused: dict[str, str]
+    """By the user's id: why the engine core, in its state, has not taken a request of which
+    nothing was given before. Its last output says so, too."""
     ended_here: dict[FinishReason, list[int]]
     """Handles of requests that ended here and not in the engine core, which must be told: by
     why they ended."""
@@ -55,6 +58,7 @@ class OutputBatch:
         """What was gathered so far has been taken, but for `iteration`."""
         self.changed: dict[str, tuple[RequestGroup, dict[int, OutputState]]] = {}
         """By the user's id: the request, and those of its outputs that have news, by index."""
+        self.refused: dict[str, str] = {}
         self.ended_here: dict[FinishReason, list[int]] = {}
         self.traces: list[FinishedRequest] = []
 

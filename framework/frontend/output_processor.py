@@ -93,7 +93,9 @@ class OutputProcessor:
                 continue
             try:
                 self._take_row(state, row, token_ids, code, batch)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._fail(state.group, error, batch)
         if outputs.finished_handles is not None:
             self._end_silent(outputs.finished_handles.tolist(), batch)
@@ -162,6 +164,8 @@ class OutputProcessor:
                 stop_reason=stop_token,
                 error=outputs.errors.get(row),
             )
+            if row in outputs.refused:
+                self._refuse(group, outputs.errors.get(row, ""), batch)
         elif token_ids:
             batch.mark(state)
 
@@ -202,7 +206,9 @@ class OutputProcessor:
     def _give_up(self, state: OutputState, batch: OutputBatch) -> None:
         try:
             self._finish(state, FinishReason.ABORT, batch)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(state.group, error, batch)
 
     def _end_silent(self, handles: list[int], batch: OutputBatch) -> None:
@@ -212,14 +218,24 @@ class OutputProcessor:
             if state is not None and state.finish_reason is None:
                 self._give_up(state, batch)
 
-    def _fail(self, group: RequestGroup, error: Exception, batch: OutputBatch) -> None:
+    def _fail(self, group: RequestGroup, error: BaseException, batch: OutputBatch) -> None:
         """End what still runs of a request with an error."""
         request_id = group.processed.request_id
         logger.error("request %r failed in the front end", request_id, exc_info=error)
+        self._end_rest(group, shown(error), batch)
+
+    def _refuse(self, group: RequestGroup, why: str, batch: OutputBatch) -> None:
+        """The engine core has not taken one of a request's outputs: it can be made again as long
+        as nothing of it was given."""
+        if not group.any_given:
+            batch.refused[group.processed.request_id] = why
+            self._end_rest(group, why, batch)
+
+    def _end_rest(self, group: RequestGroup, error: str, batch: OutputBatch) -> None:
         for state in group.outputs:
             if state.finish_reason is None:
                 batch.end_here(state, FinishReason.ERROR)
-                state.finish(FinishReason.ERROR, error=shown(error))
+                state.finish(FinishReason.ERROR, error=error)
                 batch.mark(state)
 
     def _result(self, batch: OutputBatch) -> ProcessedOutputs:
@@ -232,6 +248,7 @@ class OutputProcessor:
             self._forget_ended(group, batch)
         processed = ProcessedOutputs(
             request_outputs=request_outputs,
+            refused=batch.refused,
             ended_here=batch.ended_here,
             iteration=batch.iteration,
             traces=batch.traces,
@@ -248,7 +265,9 @@ class OutputProcessor:
             if output is None or not self._calls.has_output_filters:
                 return output
             return self._calls.adjust_output(OutputReady(output=output)).output
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(group, error, batch)
             for state in changed:
                 state.finish_reason, state.error = FinishReason.ERROR, shown(error)
@@ -280,6 +299,6 @@ def id_in_use(request_id: str) -> InvalidRequestError:
     )
 
 
-def shown(error: Exception) -> str:
+def shown(error: BaseException) -> str:
     """The error as users see it."""
     return str(error) if isinstance(error, RequestFailedError) else describe(error)

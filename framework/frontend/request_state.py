@@ -208,6 +208,11 @@ class RequestGroup:
         """Whether all n outputs have ended."""
         return self.num_running == 0
 
+    @property
+    def any_given(self) -> bool:
+        """Whether the user got a token of any of the n outputs."""
+        return any(state.num_given_tokens for state in self.outputs)
+
     def output(self, changed: Iterable[OutputState]) -> RequestOutput | None:
         """What the user gets after `changed` have news; None if it is not time yet.
 

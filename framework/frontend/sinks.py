@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 class Sinks(Generic[S]):
-    """One that raises is detached: said once with traceback, counted, observers told.
+    """One that raises is detached: said once with traceback, counted, observers told. What counts
+    as its failure is said in `framework.plugins.failure`.
 
     Front-end process, one thread."""
 
@@ -51,11 +52,13 @@ class Sinks(Generic[S]):
         for name, sink in list(self._sinks.items()):
             try:
                 answers.append(call(sink))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._detach(name, sink, error)
         return answers
 
-    def _detach(self, name: str, sink: S, error: Exception) -> None:
+    def _detach(self, name: str, sink: S, error: BaseException) -> None:
         del self._sinks[name]
         self.failures[name] += 1
         logger.error("%s %r raised and is detached", self._kind, name, exc_info=error)
@@ -75,5 +78,7 @@ def close_sink(kind: str, name: str, sink: StatLogger | Tracer) -> None:
     """Let it give back what it holds, after another failure; its own is logged."""
     try:
         sink.close()
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         logger.exception("%s %r raised when it was closed", kind, name)

@@ -57,11 +57,13 @@ class AsyncEngine(AsyncLLM):
         return self._host.pids()
 
     async def shutdown(self) -> None:
-        """End everything: open requests get EngineDeadError. Safe to call twice, also at once."""
+        """End everything: open requests get EngineDeadError. Safe to call twice, also at once. For
+        other event loops see `AsyncLLM.shutdown`."""
+        self._check_may_end()
         try:
             await super().shutdown()
         finally:
-            if self._closing is None:
+            if self._closing is None or self._closing.get_loop().is_closed():
                 self._closing = asyncio.ensure_future(asyncio.to_thread(self._host.close))
             # Shielded: when the caller is cancelled, the processes are still ended.
             await asyncio.shield(self._closing)

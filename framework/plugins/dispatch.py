@@ -41,7 +41,7 @@ class ObserverFanout(Generic[E]):
     """Calls the observers of one hook in order. An exception of one reaches neither the others
     nor the caller, unless `strict`.
 
-    Only Exception is caught: KeyboardInterrupt and SystemExit end what they always end.
+    Everything is caught but KeyboardInterrupt, see `framework.plugins.failure`.
     """
 
     __slots__ = ("_announce", "_clock", "_role", "_strict", "hook", "observers")
@@ -74,7 +74,9 @@ class ObserverFanout(Generic[E]):
             begin = clock()
             try:
                 function(event)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 counter.seconds += clock() - begin
                 counter.calls += 1
                 self._failed(method, counter, error)
@@ -85,7 +87,7 @@ class ObserverFanout(Generic[E]):
             if counter.calls % SLOW_WINDOW == 0:
                 self._check_speed(method, counter)
 
-    def _failed(self, method: HookMethod, counter: Counter, error: Exception) -> None:
+    def _failed(self, method: HookMethod, counter: Counter, error: BaseException) -> None:
         counter.errors += 1
         counter.errors_in_row += 1
         ref, what = method.ref, describe(error)
@@ -186,14 +188,16 @@ class FilterChain:
         judge = self._judge(event)
         try:
             result = method.function(event)
-        except Exception as error:
+            wrong = judge(event if result is None else result)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise PluginError(
                 f"{ref} raised in {hook}: {describe(error)}",
                 plugin=ref.name,
                 distribution=ref.distribution,
                 hook=hook,
             ) from error
-        wrong = judge(event if result is None else result)
         if wrong is not None:
             raise ContractViolation(
                 f"{ref}, hook {hook}: {wrong}",
@@ -235,7 +239,9 @@ def _wrap(
             next(wrapper)
         except StopIteration:
             raise _step_error(method, counter, "it returned without a yield") from None
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise _step_error(method, counter, error) from error
         finally:
             counter.seconds += clock() - begin
@@ -253,7 +259,9 @@ def _wrap(
                 wrapper.throw(inside)
         except StopIteration as stop:
             return stop.value
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             if error is inside:
                 raise
             raise _step_error(method, counter, error) from error
@@ -265,7 +273,7 @@ def _wrap(
     return call
 
 
-def _step_error(method: HookMethod, counter: Counter, cause: Exception | str) -> StepError:
+def _step_error(method: HookMethod, counter: Counter, cause: BaseException | str) -> StepError:
     counter.errors += 1
     what = cause if isinstance(cause, str) else describe(cause)
     return StepError(

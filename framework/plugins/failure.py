@@ -1,4 +1,9 @@
-"""The words for an exception of a plugin."""
+"""The words for an exception of a plugin.
+
+What isolates plugins catches everything but KeyboardInterrupt, which is the user's: the signal
+raises it, whatever code runs. SystemExit, CancelledError and GeneratorExit are a plugin's own, for
+its code is called, not awaited.
+"""
 
 from __future__ import annotations
 
@@ -10,5 +15,7 @@ def describe(error: BaseException) -> str:
     `__str__` raises must not get past what isolates plugins."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return type(error).__name__

@@ -71,6 +71,9 @@ class EngineCoreOutputs(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Row to the stop token that ended it; absent for the model's own end token."""
     errors: dict[int, str] = msgspec.field(default_factory=dict)
     """Row to why it failed."""
+    refused: list[int] = msgspec.field(default_factory=list)
+    """Rows of requests that failed because the engine's state takes none; there is nothing wrong
+    with them."""
     prefills: dict[int, PrefillInfo] = msgspec.field(default_factory=dict)
     """Row to facts that are told with a request's first output."""
     logprobs: LogprobColumns | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from framework.frontend.stat_loggers import StatLoggerManager
 from hookspecs.events import PluginFailed
@@ -25,6 +28,34 @@ def test_a_raising_logger_is_detached(make: Any, bytes_of: Any, caplog: Any) -> 
     assert len(other.iterations) == 3
     assert [(event.plugin, event.action) for event in told] == [("recorder", "detached")]
     assert "disk full" in caplog.text
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, GeneratorExit])
+def test_what_is_no_exception_is_a_loggers_failure(
+    make: Any, bytes_of: Any, error: type[BaseException]
+) -> None:
+    rig = make()
+
+    def fail(*_: Any) -> Any:
+        raise error
+
+    rig.recorder.record = rig.recorder.close = fail
+    rig.says(bytes_of("abc"))
+    (output,) = rig.llm.generate("p", SamplingParams())
+    assert output.outputs[0].text == "abc"
+    assert rig.stats.names == []
+
+
+def test_the_users_interrupt_passes_through_a_logger(make: Any) -> None:
+    rig = make()
+
+    def fail(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    rig.recorder.exposition = fail
+    with pytest.raises(KeyboardInterrupt):
+        rig.stats.expositions()
+    assert rig.stats.names == ["recorder"]
 
 
 def test_reports_each_interval_and_at_the_end(make: Any) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builtin_plugins.openai_server.errors import ApiError
 from builtin_plugins.openai_server.json_body import BodyDecoder, distinct
-from builtin_plugins.openai_server.limits import JSON_DEPTH, JSON_VALUES
+from builtin_plugins.openai_server.limits import JSON_DEPTH, JSON_ITEMS, JSON_VALUES
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -168,7 +168,34 @@ def test_values_are_counted_before_they_are_made(
     assert JSON_VALUES.name in error.message
 
 
-@pytest.mark.parametrize("text", ["[{" * 100_000, '"\\' * 100_000, "a" * 1_000_000])
+@pytest.mark.parametrize(
+    "item", [b"1", b"1.5", b"-0", b"true", b"null", b"1e400", b"12345678901234567890"]
+)
+@pytest.mark.parametrize("name", [b"x", b"y,", b'\\",'])
+def test_items_of_arrays_are_counted_before_they_are_made(
+    item: bytes, name: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json, "loads", None)
+    many = b'{"%b":[' % name + (item + b",") * (JSON_ITEMS.value + 1) + b"1]}"
+    error = refused(many).body.error
+    assert error.code == "limit_exceeded"
+    assert JSON_ITEMS.name in error.message
+
+
+def test_as_many_items_as_allowed_pass_and_commas_of_strings_are_not_counted() -> None:
+    data = b'{"x":[' + b"1," * (JSON_ITEMS.value - 1) + b'1],"y":"' + b'\\",' * 100_000 + b'"}'
+    assert len(FREE.decode(data)["x"]) == JSON_ITEMS.value
+
+
+@pytest.mark.parametrize("text", [b"-01", b"1.", b".5", b"1e", b"+1", b"0x1", b"1_0", b"--1"])
+def test_numbers_are_those_of_json(text: bytes) -> None:
+    for data in (b'{"new": %b}' % text, b'{"new": [%b, 12345678901234567890]}' % text):
+        assert refused(data).body.error.code == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    "text", ["," * (JSON_ITEMS.value + 1), "[{" * 100_000, '"\\' * 100_000, "a" * 1_000_000]
+)
 def test_what_a_string_holds_is_not_counted(text: str) -> None:
     assert FREE.decode(json.dumps({"x": text}).encode()) == {"x": text}
 

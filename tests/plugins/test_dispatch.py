@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -159,13 +160,99 @@ def test_failures_of_on_plugin_failed_do_not_recurse(build: Any) -> None:
     assert counts(manager, "worse").errors["on_plugin_failed"] == 2
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_interrupts_pass_through_observers(build: Any, interrupt: type[BaseException]) -> None:
-    def interrupted(event: Any) -> None:
-        raise interrupt
+def always(error: type[BaseException]) -> Callable[[Any], Any]:
+    def function(event: Any) -> None:
+        raise error
 
-    with pytest.raises(interrupt):
-        build(plugin("p", on_cache_reset=interrupted)).calls.on_cache_reset(EVENT)
+    return function
+
+
+def test_the_users_interrupt_passes_through_every_hook(build: Any) -> None:
+    interrupted = always(KeyboardInterrupt)
+    manager = build(
+        plugin("p", on_cache_reset=interrupted, adjust_request=interrupted),
+        wrapper("w", interrupted_before),
+    )
+    for call in (
+        lambda: manager.calls.on_cache_reset(EVENT),
+        lambda: manager.calls.adjust_request(REQUEST),
+        lambda: manager.calls.bind_step("execute_model", target)("s"),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
+OTHERS = [SystemExit, asyncio.CancelledError, GeneratorExit]
+"""What is no Exception and comes from a plugin's own code."""
+
+
+@pytest.mark.parametrize("error", OTHERS)
+def test_what_else_is_no_exception_is_an_observers_failure(
+    build: Any, error: type[BaseException]
+) -> None:
+    told: list[Any] = []
+    manager = build(
+        plugin("bad", on_cache_reset=always(error)), plugin("good", on_cache_reset=told.append)
+    )
+    for _ in range(MAX_FAILURES_IN_ROW + 1):
+        manager.calls.on_cache_reset(EVENT)
+    assert len(told) == MAX_FAILURES_IN_ROW + 1
+    assert counts(manager, "bad").errors == {"on_cache_reset": MAX_FAILURES_IN_ROW}
+
+
+@pytest.mark.parametrize("error", OTHERS)
+def test_what_else_is_no_exception_fails_the_request_of_a_filter(
+    build: Any, error: type[BaseException]
+) -> None:
+    recorder = Recorder()
+    bad = plugin("bad", adjust_request=always(error), adjust_output=always(error))
+    manager = build(bad, recorder)
+    for call in (
+        lambda: manager.calls.adjust_request(REQUEST),
+        lambda: manager.calls.adjust_output(output()),
+    ):
+        with pytest.raises(RequestFailedError, match=error.__name__) as caught:
+            call()
+        assert caught.value.plugin == "bad"
+    assert [event.action for event in recorder.events] == ["request failed"] * 2
+
+
+@pytest.mark.parametrize("error", OTHERS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_else_is_no_exception_is_a_wrappers_failure(
+    build: Any, error: type[BaseException], when: str
+) -> None:
+    def fails(scheduled: Any) -> Any:
+        if when == "before":
+            raise error
+        yield
+        raise error
+
+    manager = build(wrapper("bad", fails))
+    with pytest.raises(StepError, match=error.__name__) as caught:
+        manager.calls.bind_step("execute_model", target)("s")
+    assert caught.value.plugin == "bad"
+
+
+def test_a_message_that_can_not_be_made_is_left_out(build: Any) -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    manager = build(plugin("bad", adjust_request=always(Unprintable)))
+    with pytest.raises(RequestFailedError, match="Unprintable"):
+        manager.calls.adjust_request(REQUEST)
+
+
+def test_a_result_that_can_not_be_judged_is_the_filters_failure(build: Any) -> None:
+    class Unprintable:
+        def __repr__(self) -> str:
+            raise SystemExit
+
+    manager = build(plugin("bad", adjust_request=lambda event: Unprintable()))
+    with pytest.raises(RequestFailedError, match="SystemExit") as caught:
+        manager.calls.adjust_request(REQUEST)
+    assert caught.value.plugin == "bad"
 
 
 def test_in_debug_a_raising_observer_raises(build: Any) -> None:
@@ -421,6 +508,11 @@ def test_what_the_target_raises_comes_out_untouched(build: Any) -> None:
         manager.calls.bind_step("execute_model", fails)("s")
     assert caught.value is boom
     assert counts(manager, "w").errors == {"execute_model": 0}
+
+
+def interrupted_before(scheduled: Any) -> Any:
+    raise KeyboardInterrupt
+    yield
 
 
 def raises_before(scheduled: Any) -> Any:
