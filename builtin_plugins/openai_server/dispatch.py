@@ -1,7 +1,7 @@
 """From a request to the handler of its endpoint, and to an answer whatever happens.
 
 Front-end process, its event loop. Every request ends here: no exception leaves `__call__` but a
-cancellation.
+cancellation of its own task and an interrupt.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from builtin_plugins.openai_server.body import (
 )
 from builtin_plugins.openai_server.endpoint import Call, Endpoint, Service
 from builtin_plugins.openai_server.errors import ApiError, as_api_error
+from builtin_plugins.openai_server.failures import contained, ends_task
 from builtin_plugins.openai_server.json_body import BodyDecoder
 from builtin_plugins.openai_server.routing import Routes
 from builtin_plugins.openai_server.sending import GRACE_S, Sending
@@ -56,7 +57,9 @@ class Dispatcher:
             await self._answer(scope, receive, sending, request_id)
         except ClientGone:
             logger.debug("request %s: the client went away", request_id)
-        except Exception as error:
+        except BaseException as error:
+            if ends_task(error):
+                raise
             if not isinstance(error, (ApiError, FrameworkError)):
                 logger.error("request %s failed", request_id, exc_info=error)
             await sending.fail(as_api_error(error), request_id)
@@ -114,20 +117,26 @@ class Dispatcher:
             headers=allow,
         )
 
-    async def _mounted(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _mounted(self, name: str, scope: Scope, receive: Receive, sending: Sending) -> None:
         limit = self._service.config.serving.max_body_bytes
         check_declared(Request(scope).headers, limit)
         root = scope.get("root_path", "") + MOUNTS + name
         inner = {**scope, "root_path": root, "app_root_path": root}
         try:
-            await self._mounts[name](inner, bounded_receive(receive, limit), send)
+            await self._mounts[name](inner, bounded_receive(receive, limit), sending)
         except ApiError:
             raise  # a bound of this server
-        except Exception as error:
+        except BaseException as error:
+            if ends_task(error):
+                raise
             # Whatever its class: it left the application, so it is a defect of that.
             what = f"plugin {name!r} failed at {scope['path']}"
             logger.error("request %s: %s", scope["state"]["request_id"], what, exc_info=error)
             raise ApiError(500, what, kind="server_error", code="plugin_failed") from error
+        if not sending.started:
+            what = f"plugin {name!r} gave no answer at {scope['path']}"
+            logger.error("request %s: %s", scope["state"]["request_id"], what)
+            raise ApiError(500, what, kind="server_error", code="plugin_failed")
 
 
 def _with_slash(scope: Scope) -> Response:
@@ -152,7 +161,7 @@ async def _send(
 
 
 async def _coroutine(handler: Callable[[Call[Any]], Awaitable[Response]], call: Call[Any]) -> Any:
-    return await handler(call)
+    return await contained(lambda: handler(call))
 
 
 async def until_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:

@@ -54,6 +54,8 @@ class ApiError(Exception):
         code: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
+        message = _printable(message)
+        param = param and _printable(param)
         super().__init__(message)
         self.status = status
         self.headers = headers or {}
@@ -64,7 +66,7 @@ def as_api_error(error: BaseException) -> ApiError:
     """The answer for anything that a handler raised; unknown errors become 500."""
     if isinstance(error, ApiError):
         return error
-    message = str(error) or type(error).__name__
+    message = _message(error)
     if isinstance(error, InvalidRequestError):
         return ApiError(400, message, param=error.param)
     if isinstance(error, UnsupportedFeatureError):
@@ -95,4 +97,18 @@ def _unavailable(message: str, code: str, headers: dict[str, Any]) -> ApiError:
 
 
 def _retry_after(error: EngineUnavailableError) -> dict[str, str]:
-    return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    seconds = error.retry_after_s
+    return {"retry-after": str(max(1, math.ceil(seconds)) if math.isfinite(seconds) else 1)}
+
+
+def _message(error: BaseException) -> str:
+    """Never fails: `error` may be of a plugin."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
+
+
+def _printable(text: str) -> str:
+    """Halves of surrogate pairs, which JSON can not hold, are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()

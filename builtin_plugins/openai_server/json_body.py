@@ -99,9 +99,9 @@ def _check_size(data: bytes) -> None:
     """Characters are counted first, at the speed of bytes.count; only where they are many, it
     matters which of them are inside strings."""
     limit = JSON_VALUES.value
-    if data.count(b'"') + data.count(b"[") + data.count(b"{") > limit:
-        if sum(1 for _ in islice(_VALUE.finditer(data), limit + 1)) > limit:
-            raise limit_error(JSON_VALUES.name, f"more than {limit}", limit)
+    many = data.count(b'"') + data.count(b"[") + data.count(b"{") > limit
+    if many and sum(1 for _ in islice(_VALUE.finditer(data), limit + 1)) > limit:
+        raise limit_error(JSON_VALUES.name, f"more than {limit}", limit)
     limit = JSON_ITEMS.value
     if data.count(b",") > limit and _STRING.sub(b"", data).count(b",") > limit:
         raise limit_error(JSON_ITEMS.name, f"more than {limit}", limit)

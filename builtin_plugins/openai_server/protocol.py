@@ -1,10 +1,15 @@
-"""HTTP/1.1 connections with bounds on a request's line and headers, which uvicorn has not."""
+"""HTTP/1.1 connections with what uvicorn's have not: bounds on a request's line and headers,
+requests that ask for another protocol, answers to what is no request.
+
+Event loop of the front end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, ClassVar
 
+import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -14,13 +19,31 @@ from builtin_plugins.openai_server.limits import HEAD_BYTES, HEADERS
 __all__ = ["BoundedProtocol"]
 
 
-class _HeadTooLarge(Exception):
-    """Ends the parsing of a request."""
+class _Refused(Exception):
+    """Ends the parsing, and the connection."""
+
+    def __init__(self, status: str, code: str, message: str) -> None:
+        super().__init__(message)
+        detail = ErrorDetail(message=message, type="invalid_request_error", code=code)
+        body = msgspec.json.encode(ErrorBody(error=detail))
+        self.answer = (
+            b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (status.encode(), len(body), body)
+        )
+
+
+def _too_large() -> _Refused:
+    message = (
+        f"the request's line and headers have more than {HEAD_BYTES.value} bytes or "
+        f"{HEADERS.value} headers"
+    )
+    return _Refused("431 Request Header Fields Too Large", "head_too_large", message)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. A head that is too large is answered 431, one that is no HTTP 400, as JSON;
-    one that takes too long to arrive ends the connection."""
+    """One connection. A head that is too large is answered 431, one that is no HTTP 400, as JSON,
+    after the answers of the requests before it; one that takes too long to arrive ends the
+    connection. `Upgrade` is ignored, as RFC 9110, section 7.8, allows."""
 
     head_timeout_s: ClassVar[float] = 60.0
     """Also the time in which a new connection must begin to send."""
@@ -29,7 +52,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_bytes = self._num_headers = 0
         self._in_head = True
-        self._too_large = False
+        self._asks_upgrade = False
+        """The parser ends with the head that it is in, and takes no body."""
+        self._refused: _Refused | None = None
+        self._unanswered = 0
+        self._last: bytes | None = None
+        """Ends the connection behind the answers that are still to come; nothing more is read."""
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,22 +72,53 @@ class BoundedProtocol(HttpToolsProtocol):
         # A header without end reaches no callback, so what is fed is counted: never more at once
         # than a head may have. Of a head that begins behind another request's body in the same
         # piece, that piece is not counted.
-        while data and self._in_head and not self.transport.is_closing():
+        self._unset_keepalive_if_required()
+        while data and self._in_head and self._reads:
             room = HEAD_BYTES.value - self._head_bytes
             piece, data = data[:room], data[room:]
             self._head_bytes += len(piece)
-            super().data_received(piece)
-            full = self._in_head and self._head_bytes == HEAD_BYTES.value
-            if full and not self.transport.is_closing():
-                self._too_large = True
-                self.send_400_response("")
-        if data and not self.transport.is_closing():
-            super().data_received(data)
+            self._feed(piece)
+            if self._in_head and self._head_bytes == HEAD_BYTES.value and self._reads:
+                self._refuse(_too_large())
+        if data and self._reads:
+            self._feed(data)
+
+    @property
+    def _reads(self) -> bool:
+        return self._last is None and not self.transport.is_closing()
+
+    def _feed(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest and self._reads:
+                try:
+                    self.parser.feed_data(rest)
+                    return
+                except httptools.HttpParserUpgrade as upgrade:
+                    rest = rest[upgrade.args[0] :]
+                    self._without_upgrade()
+        except httptools.HttpParserError:
+            refused, self._refused = self._refused, None
+            self._refuse(
+                refused or _Refused("400 Bad Request", "invalid_http", "this is not HTTP/1.1")
+            )
+
+    def _without_upgrade(self) -> None:
+        """Go on behind the head just parsed with a parser that was not asked to upgrade: the old
+        one would take the body for the next request."""
+        self._asks_upgrade = False
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["state"]["abort"] = self.transport.abort
         self._in_head = True
+        self._num_headers = 0
         if self._timer is None:
             self._await_head()
 
@@ -67,42 +126,80 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
         self._num_headers += 1
         if self._num_headers > HEADERS.value:
-            self._too_large = True
-            raise _HeadTooLarge
+            self._refused = _too_large()
+            raise self._refused
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._asks_upgrade = True
+            return
         self._stop_timer()
         self._in_head = False
-        self._head_bytes = self._num_headers = 0
+        self._head_bytes = 0
+        self._refused = _unsupported(self.headers)
+        if self._refused is not None:
+            raise self._refused
         super().on_headers_complete()
+        self._unanswered += 1
 
-    def send_400_response(self, msg: str) -> None:
-        """The base class calls this for everything that it can not parse."""
-        if self._too_large:
-            status, code = b"431 Request Header Fields Too Large", "head_too_large"
-            message = (
-                f"the request's line and headers have more than {HEAD_BYTES.value} bytes or "
-                f"{HEADERS.value} headers"
-            )
+    def on_message_complete(self) -> None:
+        if not self._asks_upgrade:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._unanswered -= 1
+        if self._last is not None and not self._unanswered:
+            self._end(self._last)
+
+    def _refuse(self, refused: _Refused) -> None:
+        """Answer what can not be parsed, in its turn."""
+        cycle = self.cycle
+        if cycle is None or not cycle.more_body or cycle.response_complete:
+            self._end_in_turn(refused.answer)  # it is behind a whole request
+        elif self.pipeline:  # it is the body of the last request, which then waits here
+            self.pipeline.popleft()
+            self._unanswered -= 1
+            self._end_in_turn(refused.answer)
         else:
-            status, code, message = b"400 Bad Request", "invalid_http", "this is not HTTP/1.1"
-        detail = ErrorDetail(message=message, type="invalid_request_error", code=code)
-        body = msgspec.json.encode(ErrorBody(error=detail))
-        self.transport.write(
-            b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (status, len(body), body)
-        )
-        self.transport.close()
+            self._end(b"" if cycle.response_started else refused.answer)
+
+    def _end_in_turn(self, last: bytes) -> None:
+        if self._unanswered:
+            self._last = last
+        else:
+            self._end(last)
+
+    def _end(self, last: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(last)
+            self.transport.close()
 
     def _await_head(self) -> None:
         self._timer = self.loop.call_later(self.head_timeout_s, self._give_up)
 
     def _give_up(self) -> None:
         self._timer = None
-        if self._in_head and not self.transport.is_closing():
-            self.transport.close()
+        if self._in_head and self._reads:
+            self._end_in_turn(b"")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _unsupported(headers: list[tuple[bytes, bytes]]) -> _Refused | None:
+    """What a head asks of the server that it does not do (RFC 9112, section 6.1; RFC 9110, section
+    10.1.1)."""
+    codings = b", ".join(value for name, value in headers if name == b"transfer-encoding")
+    if codings and codings.lower() != b"chunked":
+        message = (
+            f"transfer-encoding {str(codings[:50])[1:]} is not supported; send chunked, or a length"
+        )
+        return _Refused("501 Not Implemented", "unsupported_transfer_encoding", message)
+    expected = b", ".join(value for name, value in headers if name == b"expect")
+    if expected and expected.lower() != b"100-continue":
+        message = f"the expectation {str(expected[:50])[1:]} is not supported; 100-continue is"
+        return _Refused("417 Expectation Failed", "unsupported_expectation", message)
+    return None

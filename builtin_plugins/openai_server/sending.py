@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Scope, Send
 
 from builtin_plugins.openai_server.answers import error_answer
+from builtin_plugins.openai_server.asgi import check_start
 from builtin_plugins.openai_server.endpoint import ErrorForm, openai_error
 from builtin_plugins.openai_server.errors import ApiError
 from builtin_plugins.openai_server.routing import Routes
@@ -34,17 +35,41 @@ class Sending:
         self._abort = scope["state"].get("abort")
         self._started = self._complete = self._events = False
 
+    @property
+    def started(self) -> bool:
+        """Whether the status and headers were sent."""
+        return self._started
+
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._started = True
-            kind = Headers(raw=message.get("headers", [])).get("content-type", "")
-            self._events = kind.startswith("text/event-stream")
-        elif message["type"] == "http.response.body":
-            self._complete = not message.get("more_body", False)
-            if self._head:
-                # The headers are those of GET, the body is not sent (RFC 9110, section 9.3.2).
-                message = {**message, "body": b""}
+        """ValueError for what is no ASGI message, or not the next one: nothing of it is sent, so
+        that the answer can still be an error."""
+        start = message["type"] == "http.response.start"
+        if start:
+            message = {**message, "headers": list(message.get("headers", []))}
+        self._check(message)
+        if self._head and not start:
+            # The headers are those of GET, the body is not sent (RFC 9110, section 9.3.2).
+            message = {**message, "body": b""}
         await self._send(message)
+        if start:
+            self._started = True
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            self._events = kind.startswith("text/event-stream")
+        else:
+            self._complete = not message.get("more_body", False)
+
+    def _check(self, message: Message) -> None:
+        kind = message["type"]
+        expected = "http.response.body" if self._started else "http.response.start"
+        if self._complete or kind != expected:
+            due = "nothing more" if self._complete else expected
+            raise ValueError(f"the ASGI message {kind!r} was sent where {due} is due")
+        if kind == "http.response.start":
+            check_start(message)
+        elif not isinstance(message.get("body", b""), (bytes, bytearray, memoryview)):
+            raise ValueError(
+                f"the body of an answer is {type(message['body']).__name__}, not bytes"
+            )
 
     async def fail(self, error: ApiError, request_id: str) -> None:
         """Tell the client as well as what was sent already allows. One that does not read for

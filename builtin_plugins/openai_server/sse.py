@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from builtin_plugins.openai_server.body import disconnected
 from builtin_plugins.openai_server.errors import ApiError, as_api_error
+from builtin_plugins.openai_server.failures import contained
 from builtin_plugins.openai_server.time_limit import TimeLimit
 from hookspecs.errors import FrameworkError
 
@@ -109,7 +110,7 @@ class EventStream(Response):
         failure: Exception | None = None
         while True:
             try:
-                event = await self._limit.within(self._events.__anext__)
+                event = await contained(lambda: self._limit.within(self._events.__anext__))
             except StopAsyncIteration:
                 break
             except Exception as error:

@@ -46,7 +46,7 @@ class StatLoggerManager(Sinks[StatLogger]):
 
     def expositions(self) -> list[Exposition]:
         """The metrics of every logger that has a text form for collectors."""
-        return [text for text in self._each(lambda each: each.exposition()) if text is not None]
+        return [text for text in self._each(_exposition) if text is not None]
 
     @property
     def due_in_s(self) -> float:
@@ -64,3 +64,18 @@ class StatLoggerManager(Sinks[StatLogger]):
         """The last report, then the last call. Safe to call twice."""
         self._each(lambda each: each.report())
         super().close()
+
+
+def _exposition(logger: StatLogger) -> Exposition | None:
+    """Checked, since a wrong one would spoil the answer that all loggers share."""
+    made: object = logger.exposition()
+    if made is None:
+        return None
+    if not isinstance(made, Exposition):
+        raise TypeError(f"exposition() gave {type(made).__name__}, not Exposition or None")
+    kind, body = made.content_type, made.body
+    if not (isinstance(kind, str) and kind and kind.isascii() and kind.isprintable()):
+        raise ValueError(f"the content_type of an exposition is {kind!r}, not printable ASCII text")
+    if not isinstance(body, bytes):
+        raise TypeError(f"the body of an exposition is {type(body).__name__}, not bytes")
+    return made

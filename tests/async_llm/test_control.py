@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,38 @@ def test_sleep_refuses_requests_until_it_is_woken(engine: AsyncEngine, run: Run[
         assert (await engine.wake_up([WakeTag.KV_CACHE])).state is EngineState.PAUSED
         assert (await engine.wake_up()).state is EngineState.RUNNING
         assert len(await streamed(engine.generate([1], greedy(2), request_id="b"))) > 0
+
+    run(body())
+
+
+@pytest.mark.parametrize("call", ["generate", "embed", "pieces"])
+def test_a_request_that_crosses_sleep_on_its_way_is_refused_as_one_after_it(
+    engine: AsyncEngine, run: Run[Any], call: str
+) -> None:
+    """The front end does not know of the sleep yet; the engine core gets it before the request."""
+
+    async def pieces() -> AsyncIterator[list[int]]:
+        yield [1]
+
+    async def body() -> None:
+        calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "generate": lambda: streamed(
+                engine.generate([1], greedy(3, n=2, temperature=1), request_id="a")
+            ),
+            "embed": lambda: engine.embed([1], request_id="a"),
+            "pieces": lambda: streamed(engine.generate(pieces(), greedy(3), request_id="a")),
+        }
+        # In this order within one turn of the loop.
+        sleeping, request = (
+            asyncio.ensure_future(each) for each in (engine.sleep(0), calls[call]())
+        )
+        with pytest.raises(EngineUnavailableError, match="sleeping") as caught:
+            await request
+        assert caught.value.retry_after_s > 0
+        await sleeping
+        await engine.wake_up()
+        assert engine.num_requests == 0
+        await streamed(engine.generate([1], greedy(2), request_id="a"))
 
     run(body())
 

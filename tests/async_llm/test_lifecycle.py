@@ -191,6 +191,23 @@ def test_shutdowns_at_once() -> None:
     run_alone(body())
 
 
+def test_a_shutdown_that_is_cancelled() -> None:
+    async def body() -> None:
+        engine = await launch().start()
+        outputs = await opened(engine, "a")
+        ending = asyncio.create_task(engine.shutdown())
+        await asyncio.sleep(0)
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+        with pytest.raises(EngineDeadError, match="shut down"):
+            await streamed(outputs)
+        await engine.shutdown()
+        assert engine.engine_pids() == []
+
+    run_alone(body())
+
+
 def test_another_event_loop() -> None:
     with asyncio.Runner() as runner, asyncio.Runner() as other:
         engine = runner.run(launch().start())

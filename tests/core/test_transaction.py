@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from scripted import greedy, launch_scripted
+from scripted import greedy, launch_scripted, tokens_of
 
 from framework.launcher import Engine
 from hookspecs import PluginInfo, SamplingParams, hookimpl
@@ -82,6 +83,24 @@ def test_an_interrupt_inside_a_step_leaves_no_engine_that_looks_alive() -> None:
             engine.generate([[1, 2]], greedy(5))
         with pytest.raises(EngineDeadError):
             engine.generate([[1, 2]], greedy(5))
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("hook", ["on_request_admitted", "on_step_finished", "on_request_finished"])
+def test_whatever_an_observer_raises_stops_no_engine(hook: str, error: type[BaseException]) -> None:
+    def fail(event: Any) -> None:
+        raise error
+
+    members = {
+        "PLUGIN": PluginInfo(name="faulty", api=">=1.0,<2"),
+        hook: staticmethod(hookimpl(fail)),
+    }
+    faulty = type("Faulty", (), members)()
+    with launch_scripted() as engine:
+        expected = tokens_of(engine.generate([[1, 2], [3]], greedy(5)))
+    with launch_scripted(plugins=[faulty], engine={"debug": False}) as engine:
+        for _ in range(3):
+            assert tokens_of(engine.generate([[1, 2], [3]], greedy(5))) == expected
 
 
 @pytest.mark.parametrize("method", ["take_stats", "commit", "free", "blocks_in_use"])

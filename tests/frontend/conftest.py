@@ -145,6 +145,8 @@ class ScriptedClient(EngineCoreClient):
         self.fail_abort = False
         self.errors: dict[int, str] = {}
         """Handle to the error that its request ends with at the next step."""
+        self.refused: dict[int, str] = {}
+        """Handle to why its request is not taken, at the next step."""
         self.lost: list[int] = []
         """Handles told as finished, without a row, at the next step."""
         self.fail_add_at: int | None = None
@@ -204,6 +206,9 @@ class ScriptedClient(EngineCoreClient):
     def _step(self, handle: int, running: Running, rows: Rows) -> None:
         params = running.request.sampling_params
         row = len(rows.handles)
+        if handle in self.refused:
+            rows.refused.append(row)
+            self.errors[handle] = self.refused.pop(handle)
         if handle in self.errors:
             rows.add(handle, [], FinishReason.ERROR)
             rows.errors[row] = self.errors.pop(handle)
@@ -249,6 +254,7 @@ class Rows:
     codes: list[int] = field(default_factory=list)
     stop_reasons: dict[int, int] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
+    refused: list[int] = field(default_factory=list)
     prefills: dict[int, PrefillInfo] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[LogprobColumns]] = field(default_factory=dict)
     logprobs: list[list[tuple[int, float, int]]] = field(default_factory=list)
@@ -275,6 +281,7 @@ class Rows:
             timestamp=now,
             stop_reasons=self.stop_reasons,
             errors=self.errors,
+            refused=self.refused,
             prefills=self.prefills,
             prompt_logprobs=self.prompt_logprobs,
             logprobs=columns(self.logprobs) if self.logprobs else None,

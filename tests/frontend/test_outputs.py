@@ -14,6 +14,7 @@ from framework.frontend.tokenizer import Tokenizer
 from hookspecs.errors import EngineDeadError
 from hookspecs.events import OutputReady
 from hookspecs.types.outputs import RequestOutput
+from hookspecs.types.request import FinishReason
 from hookspecs.types.sampling import OutputKind, SamplingParams
 
 EOS = 0
@@ -580,3 +581,44 @@ def test_one_record_for_each_child_whatever_ends_it(rig: Any, bytes_of: Any) -> 
     rig.engine.abort_request("x")
     reasons = [str(stats.finish_reason) for stats in rig.recorder.finished]
     assert reasons == ["length", "stop", "abort"]
+
+
+# What the engine core has not taken
+
+
+def refuse_second(rig: Any, kind: OutputKind) -> tuple[Any, Any]:
+    """What the first and the second bundle of a request of two outputs come to, the second of
+    which is refused."""
+    rig.says([10, 11, 12], [10, 11, 12])
+    params = SamplingParams(n=2, max_tokens=3, temperature=1, output_kind=kind)
+    rig.engine.add_request("r", "hello", params)
+    first = rig.outputs.process(rig.client.get_outputs())
+    rig.client.refused[1] = "it sleeps"
+    return first, rig.outputs.process(rig.client.get_outputs())
+
+
+def test_a_request_of_which_nothing_was_given_is_refused_as_a_whole(make: Any) -> None:
+    rig = make()
+    first, second = refuse_second(rig, OutputKind.FINAL_ONLY)
+    assert (first.request_outputs, first.refused) == ([], {})
+    assert second.refused == {"r": "it sleeps"}
+    (output,) = second.request_outputs
+    assert output.finished
+    assert [each.finish_reason for each in output.outputs][1] == "error"
+    # The engine core is told of the one that it has taken.
+    assert second.ended_here == {FinishReason.ERROR: [0]}
+    assert len(first.iteration.finished + second.iteration.finished) == 2
+    assert rig.outputs.num_requests == 0
+
+
+@pytest.mark.parametrize("kind", [OutputKind.DELTA, OutputKind.CUMULATIVE])
+def test_a_request_of_which_something_was_given_ends_with_an_error(
+    make: Any, kind: OutputKind
+) -> None:
+    rig = make()
+    _, second = refuse_second(rig, kind)
+    assert second.refused == {}
+    (output,) = second.request_outputs
+    assert not output.finished
+    (refused,) = [each for each in output.outputs if each.index == 1]
+    assert (refused.finish_reason, refused.error) == ("error", "it sleeps")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from framework.frontend.stat_loggers import StatLoggerManager
+from hookspecs.contracts.stats import Exposition
 from hookspecs.events import PluginFailed
 from hookspecs.types.sampling import SamplingParams
 from hookspecs.types.stats import IterationStats, SchedulerStats
@@ -73,3 +74,46 @@ def test_reports_each_interval_and_at_the_end(make: Any) -> None:
     manager.close()
     manager.close()
     assert (rig.recorder.reports, rig.recorder.closed) == (4, 1)
+
+
+def text(content_type: Any, body: Any) -> Exposition:
+    return Exposition(content_type=content_type, body=body)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "text",
+        b"text",
+        0,
+        [],
+        text(None, b""),
+        text(b"text/plain", b""),
+        text("", b""),
+        text("text/plain\r\nx: y", b""),
+        text("text/plain\n", b""),
+        text("text/pläin", b""),
+        text("text/\ud800", b""),
+        text("text/plain", "a"),
+        text("text/plain", None),
+        text("text/plain", bytearray()),
+    ],
+)
+def test_a_logger_whose_exposition_is_wrong_is_detached(make: Any, wrong: Any, caplog: Any) -> None:
+    rig = make()
+    other = type(rig.recorder)()
+    rig.stats._sinks["other"] = other
+    good = text("text/plain; version=0.0.4", b"a 1")
+    rig.recorder.exposition = lambda: wrong
+    other.exposition = lambda: good
+    assert rig.stats.expositions() == [good]
+    assert rig.stats.names == ["other"]
+    assert "'recorder'" in caplog.text
+    assert "exposition" in caplog.text
+
+
+def test_a_logger_without_exposition_stays(make: Any) -> None:
+    rig = make()
+    rig.recorder.exposition = lambda: None
+    assert rig.stats.expositions() == []
+    assert rig.stats.names == ["recorder"]

@@ -13,6 +13,7 @@ from hookspecs.errors import (
     CommandError,
     EngineGenerateError,
     EngineUnavailableError,
+    InvalidRequestError,
     QueueFullError,
     RequestFailedError,
 )
@@ -293,3 +294,57 @@ async def test_errors_have_the_form_of_their_api() -> None:
         assert answer.status_code == status
         assert answer.json()["type"] == "error"
         assert answer.json()["request_id"] == answer.headers["x-request-id"]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class UnprintableRefusal(EngineUnavailableError):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+FAILURES = [
+    (SystemExit(3), 500),
+    (GeneratorExit(), 500),
+    (asyncio.CancelledError(), 500),
+    (Unprintable(), 500),
+    (UnprintableRefusal("a"), 503),
+    (RuntimeError("half \ud800"), 500),
+    (CommandError("half \ud800"), 409),
+    (RequestFailedError("half \udc00 \0", request_id="a"), 500),
+    (InvalidRequestError("half \ud800", param="a\udfff"), 400),
+    (EngineUnavailableError("a", retry_after_s=float("inf")), 503),
+    (QueueFullError("a", retry_after_s=float("nan")), 429),
+]
+
+
+@pytest.mark.parametrize(("error", "status"), FAILURES)
+async def test_whatever_is_raised_is_answered_as_json(error: BaseException, status: int) -> None:
+    engine = TokenizingEngine()
+    engine.error = error
+    engine.script = [Step(raises=error)]  # type: ignore[arg-type]
+    chat = {"model": "fake/model", "messages": [{"role": "user", "content": "hi"}]}
+    async with serving(engine) as client:
+        for path, body in [
+            ("/tokenize", {"prompt": "a"}),
+            ("/v1/completions", {"prompt": "a"}),
+            ("/v1/completions", {"prompt": "a", "stream": True}),
+            ("/v1/messages", {**chat, "max_tokens": 3, "stream": True}),
+        ]:
+            answer = await client.post(path, json=body)
+            assert answer.status_code == status, path
+            assert answer.headers["content-type"] == "application/json"
+            assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("error", [error for error, _ in FAILURES])
+async def test_the_same_late_in_a_stream_is_an_event(error: BaseException) -> None:
+    engine = FakeEngine([Step("a"), Step(raises=error)])  # type: ignore[arg-type]
+    async with serving(engine) as client:
+        answer = await client.post("/v1/completions", json={"prompt": "a", "stream": True})
+        assert answer.status_code == 200
+        assert '"error":{"message":' in answer.text
+        assert answer.text.endswith("data: [DONE]\n\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -100,12 +101,14 @@ async def test_one_that_raises_fails_its_request_only(caplog: pytest.LogCaptureF
         raised = await client.get("/plugins/raising/", headers={"x-request-id": "r2"})
         refused = await client.get("/plugins/full/")
         fine = await client.get("/plugins/hello/echo/")
-    assert raised.status_code == 500
-    assert raised.json()["error"]["message"] == "plugin 'raising' failed at /plugins/raising/"
-    assert refused.status_code == 429
+    for answer, name in ((raised, "raising"), (refused, "full")):
+        assert answer.status_code == 500
+        error = answer.json()["error"]
+        assert error["code"] == "plugin_failed"
+        assert error["message"] == f"plugin {name!r} failed at /plugins/{name}/"
     assert fine.status_code == 200
-    (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "r2" in record.getMessage()
+    first, _ = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "r2" in first.getMessage()
 
 
 async def test_one_that_answers_and_then_raises_is_logged(
@@ -123,3 +126,97 @@ async def test_an_answer_that_was_begun_is_cut_off() -> None:
         with pytest.raises(httpx.RemoteProtocolError):
             await client.get("/plugins/cut/")
         assert (await client.get("/version")).status_code == 200
+
+
+def start(status: Any = 200, headers: Any = ()) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+END = {"type": "http.response.body", "body": b"end"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [END],
+        [{}],
+        [{"type": "websocket.accept"}],
+        [{"type": "http.response.start"}, END],
+        [start(None), END],
+        [start("200"), END],
+        [start(True), END],
+        [start(99), END],
+        [start(101), END],
+        [start(9999), END],
+        [start(headers=None), END],
+        [start(headers=[("a", "b")]), END],
+        [start(headers=[(b"a", "b")]), END],
+        [start(headers=[b"a"]), END],
+        [start(headers=[(b"a b", b"c")]), END],
+        [start(headers=[(b"", b"c")]), END],
+        [start(headers=[(b"a", b"b\r\nc: d")]), END],
+        [start(headers=[(b"a", b"b\0")]), END],
+        [start(headers=[(b"content-length", b"x")]), END],
+        [start(headers=[(b"content-length", b"-3")]), END],
+        [start(headers=[(b"content-length", b"9" * 5000)]), END],
+    ],
+)
+async def test_one_that_breaks_the_protocol_before_its_answer_fails_as_json(
+    messages: list[Any],
+) -> None:
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async with serving(FakeEngine(), routes={**ROUTES, "breaking": breaking}) as client:
+        for _ in range(2):
+            answer = await client.get("/plugins/breaking/")
+            assert answer.status_code == 500
+            assert answer.json()["error"]["code"] == "plugin_failed"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [start(), start(), END],
+        [start(), {"type": "http.response.body", "body": "text"}],
+        [start(), {"type": "http.response.body", "body": 5, "more_body": True}, END],
+        [start(headers=[(b"content-length", b"2")]), END],
+        [start(headers=[(b"content-length", b"9")]), END],
+        [start()],
+    ],
+)
+async def test_one_that_breaks_it_later_is_cut_off(messages: list[Any]) -> None:
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async with serving(FakeEngine(), routes={**ROUTES, "breaking": breaking}) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get("/plugins/breaking/")
+        assert (await client.get("/version")).status_code == 200
+
+
+async def test_what_is_sent_after_the_answer_spoils_it_not() -> None:
+    async def talkative(scope: Any, receive: Any, send: Any) -> None:
+        for message in (start(headers=iter([(b"X-A", b"b")])), END, END, start()):
+            await send(message)
+
+    async with serving(FakeEngine(), routes={"talkative": talkative}) as client:
+        for _ in range(2):
+            answer = await client.get("/plugins/talkative/")
+            assert (answer.status_code, answer.text) == (200, "end")
+            assert answer.headers["x-a"] == "b"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError()])
+async def test_exceptions_that_are_no_errors_fail_the_request_only(error: BaseException) -> None:
+    async def exiting(scope: Any, receive: Any, send: Any) -> None:
+        raise error
+
+    async with serving(FakeEngine(), routes={"exiting": exiting}) as client:
+        for _ in range(2):
+            answer = await client.get("/plugins/exiting/")
+            assert answer.status_code == 500
+            assert answer.json()["error"]["code"] == "plugin_failed"

@@ -173,11 +173,12 @@ def test_the_users_interrupt_passes_through_every_hook(build: Any) -> None:
         plugin("p", on_cache_reset=interrupted, adjust_request=interrupted),
         wrapper("w", interrupted_before),
     )
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: manager.calls.on_cache_reset(EVENT),
         lambda: manager.calls.adjust_request(REQUEST),
         lambda: manager.calls.bind_step("execute_model", target)("s"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(KeyboardInterrupt):
             call()
 
@@ -192,7 +193,8 @@ def test_what_else_is_no_exception_is_an_observers_failure(
 ) -> None:
     told: list[Any] = []
     manager = build(
-        plugin("bad", on_cache_reset=always(error)), plugin("good", on_cache_reset=told.append)
+        plugin("bad", on_cache_reset=always(error)),
+        plugin("good", on_cache_reset=lambda event: told.append(event)),
     )
     for _ in range(MAX_FAILURES_IN_ROW + 1):
         manager.calls.on_cache_reset(EVENT)
@@ -207,10 +209,11 @@ def test_what_else_is_no_exception_fails_the_request_of_a_filter(
     recorder = Recorder()
     bad = plugin("bad", adjust_request=always(error), adjust_output=always(error))
     manager = build(bad, recorder)
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: manager.calls.adjust_request(REQUEST),
         lambda: manager.calls.adjust_output(output()),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(RequestFailedError, match=error.__name__) as caught:
             call()
         assert caught.value.plugin == "bad"

@@ -1,0 +1,37 @@
+"""Telling the failures of plugins' code from what is to end a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+__all__ = ["contained", "ends_task"]
+
+T = TypeVar("T")
+
+
+def ends_task(error: BaseException) -> bool:
+    """Whether `error` must pass: an interrupt, or the cancellation or end of the running task
+    itself. SystemExit, GeneratorExit, and the CancelledError of some other task or future, come
+    from code that failed."""
+    if not isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+        return isinstance(error, KeyboardInterrupt)
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # the coroutine is closed without an event loop
+        return True
+    return task is None or (isinstance(error, asyncio.CancelledError) and task.cancelling() > 0)
+
+
+async def contained(begin: Callable[[], Awaitable[T]]) -> T:
+    """The result of what `begin` begins. What it raises is an Exception, or ends the task:
+    anything else that leaves a task would end the event loop, or pass for a cancellation."""
+    try:
+        return await begin()
+    except Exception:
+        raise
+    except BaseException as error:
+        if ends_task(error):
+            raise
+        raise RuntimeError(f"{type(error).__name__} was raised") from error
