@@ -129,9 +129,10 @@ class Dispatcher:
         except BaseException as error:
             if ends_task(error):
                 raise
-            # Whatever its class: it left the application, so it is a defect of that.
             what = f"plugin {name!r} failed at {scope['path']}"
             logger.error("request %s: %s", scope["state"]["request_id"], what, exc_info=error)
+            if isinstance(error, FrameworkError):
+                raise  # of the engine: it sleeps, the request is wrong, …
             raise ApiError(500, what, kind="server_error", code="plugin_failed") from error
         if not sending.started:
             what = f"plugin {name!r} gave no answer at {scope['path']}"
