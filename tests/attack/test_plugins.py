@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -93,14 +94,16 @@ def test_names(launch: Any, name: Any) -> None:
         launch(plugin(name))
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
 def test_shutdown_ends_the_executor_whatever_an_observer_raises(
     launch: Any, error: BaseException
 ) -> None:
+    """Ctrl-C comes out; all else is a failure of the observer."""
     engine = launch(plugin(on_engine_stopping=raising(error)))
     core: EngineCore = engine.engine._client._core
     executor: Executor = core.parts.executor
-    with pytest.raises(type(error)):
+    interrupted = isinstance(error, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext():
         engine.shutdown()
     assert core.state is EngineState.STOPPED
     with pytest.raises(Exception, match="shut down"):
