@@ -6,6 +6,7 @@ API as data.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -60,7 +61,7 @@ class _Chunk(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
-class Answer:
+class Answer(ABC):
     """One answer; errors end up in the record."""
 
     def __init__(self, record: RequestRecord) -> None:
@@ -96,11 +97,13 @@ class Answer:
                 status=self._status or None,
             )
 
+    @abstractmethod
     def _read(self, data: bytes) -> None:
-        raise NotImplementedError
+        """A piece of the body."""
 
+    @abstractmethod
     def _check_end(self) -> None:
-        raise NotImplementedError
+        """The body is complete: note what is missing."""
 
     def _count(self, usage: _Usage) -> None:
         self.record.prompt_tokens = usage.prompt_tokens
