@@ -27,7 +27,7 @@ from framework.core.input_thread import (
 from framework.core.output_thread import LoopProgress, OutputThread
 from framework.process.remote_error import error_to_send
 from hookspecs.errors import CommandError, EngineDeadError
-from hookspecs.types.commands import CommandArguments, Drain, Resume
+from hookspecs.types.commands import CommandArguments, Drain, Resume, WakeUp
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
 from hookspecs.types.request import FinishReason
 
@@ -124,7 +124,8 @@ class EngineCoreProcess:
                 result = UtilityResult(call_id=call.call_id, error_type=error_type, error=text)
             self._answers.append((call.client_index, result))
 
-        if self._drained is not None and isinstance(call.arguments, Resume):
+        # They would take back the drain with which the process ends, and cut requests off.
+        if self._drained is not None and isinstance(call.arguments, Resume | WakeUp):
             refused: Future[Any] = Future()
             refused.set_exception(CommandError("the engine core was told to stop"))
             answer(refused)

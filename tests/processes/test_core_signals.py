@@ -12,8 +12,9 @@ import pytest
 import framework
 from framework.launcher.asynchronous import AsyncEngine
 from framework.process.supervisor import Child
-from hookspecs.errors import EngineDeadError, EngineUnavailableError
-from hookspecs.types.commands import GetStatus
+from hookspecs.errors import CommandError, EngineDeadError, EngineUnavailableError
+from hookspecs.types.commands import CommandArguments, GetStatus, Resume, WakeUp
+from hookspecs.types.control import EngineState
 from hookspecs.types.outputs import RequestOutput
 from tests.processes.launches import PATIENCE_S, drill_config, long_params
 from tests.processes.plugins_for_tests import drill
@@ -58,6 +59,27 @@ def test_running_requests_end_and_new_ones_are_refused() -> None:
                 await _last(engine, "after", 1)
             await asyncio.to_thread(core.ended.wait, PATIENCE_S)
             assert core.exit_code == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("command", [Resume(), WakeUp()], ids=["resume", "wake_up"])
+def test_a_core_that_was_told_to_stop_is_not_taken_back(command: CommandArguments) -> None:
+    """Else the process would end at once, with requests in it."""
+
+    async def main() -> None:
+        async with framework.launch_async(_settings(20.0), plugins=[drill]) as engine:
+            core = _core_of(engine)
+            running = asyncio.create_task(_last(engine, "running", 100))
+            while not (await engine.run_command(GetStatus())).num_running:
+                await asyncio.sleep(0)
+            core.signal(signal.SIGTERM)
+            while (await engine.run_command(GetStatus())).state is not EngineState.DRAINING:
+                await asyncio.sleep(0)
+            with pytest.raises(CommandError, match="told to stop"):
+                await engine.run_command(command)
+            last, tokens = await running
+            assert (last.outputs[0].finish_reason, tokens) == ("length", 100)
 
     asyncio.run(main())
 
