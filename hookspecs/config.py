@@ -172,6 +172,10 @@ class EngineSection(Section, frozen=True, kw_only=True):
     max_message_bytes: Annotated[
         int, Meta(ge=1 << 16, description="Bytes of one message between processes.")
     ] = 1 << 30
+    side_channels: Annotated[
+        tuple[str, ...],
+        Meta(description="Plugins' side channels between the engine core and its workers."),
+    ] = ()
     debug: Annotated[
         bool, Meta(description="Check all invariants after every step; a raising observer raises.")
     ] = False

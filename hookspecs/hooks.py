@@ -158,13 +158,9 @@ class EngineHooks:
         kind=HookKind.PROVIDER,
         roles=(ProcessRole.WORKER,),
         contract="LogitsProcessor",
-        tier=Tier.PROVISIONAL,
     )
     def register_logits_processors(self) -> Providers:
-        """Offer logits processors: a request's own rule for its logits.
-
-        Not used by this version: what is offered is listed, and nothing more.
-        """
+        """Offer logits processors: a request's own rule for its logits."""
         return ()
 
     @hookspec(
@@ -280,6 +276,28 @@ class EngineHooks:
     )
     def register_cli_commands(self) -> Providers:
         """Offer commands of the command line."""
+        return ()
+
+    @hookspec(
+        kind=HookKind.PROVIDER,
+        roles=(ProcessRole.CORE,),
+        contract="EngineCommand",
+        activation=Activation.LISTED,
+    )
+    def register_engine_commands(self) -> Providers:
+        """Offer commands that front ends may run on an engine core."""
+        return ()
+
+    @hookspec(
+        kind=HookKind.PROVIDER,
+        roles=(
+            ProcessRole.CORE,
+            ProcessRole.WORKER,
+        ),
+        contract="SideChannel",
+    )
+    def register_side_channels(self) -> Providers:
+        """Offer side channels: a message between core and workers with each step."""
         return ()
 
     @hookspec(

@@ -10,6 +10,7 @@ import msgspec
 from hookspecs.contracts.attention import AttentionBackend, AttentionCapability, AttentionContext
 from hookspecs.contracts.base import Context
 from hookspecs.contracts.draft import DraftCapability, DraftContext, DraftProposer
+from hookspecs.contracts.engine_command import EngineCommand, EngineCommandContext
 from hookspecs.contracts.executor import Executor, ExecutorCapability, ExecutorContext
 from hookspecs.contracts.frontend import (
     CliCommand,
@@ -55,6 +56,7 @@ from hookspecs.contracts.parallel import (
 from hookspecs.contracts.parsers import ParserContext, ReasoningParser, ToolParser
 from hookspecs.contracts.policy import PolicyCapability, PolicyContext, SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler, SchedulerCapability, SchedulerContext
+from hookspecs.contracts.side_channel import SideChannel, SideChannelContext
 from hookspecs.contracts.stats import (
     KVEventPublisher,
     KVEventPublisherContext,
@@ -246,6 +248,20 @@ PLUGIN_KINDS: Final[dict[str, PluginKind]] = {
         ),
         _kind("http_routes", "register_http_routes", HttpRoutes, HttpRoutesContext),
         _kind("cli_command", "register_cli_commands", CliCommand, CliContext),
+        _kind(
+            "engine_command",
+            "register_engine_commands",
+            EngineCommand,
+            EngineCommandContext,
+        ),
+        _kind(
+            "side_channel",
+            "register_side_channels",
+            SideChannel,
+            SideChannelContext,
+            None,
+            "engine.side_channels",
+        ),
         _kind("tool_parser", "register_tool_parsers", ToolParser, ParserContext),
         _kind("reasoning_parser", "register_reasoning_parsers", ReasoningParser, ParserContext),
     )

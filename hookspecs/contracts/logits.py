@@ -90,7 +90,15 @@ class LogitsProcessorContext(Context, frozen=True, kw_only=True):
 
 
 class LogitsProcessor(ABC):
-    """Worker process. One object a request; the kernel replays it after a preemption."""
+    """One request's own rule for its logits. Worker process, the worker's thread.
+
+    A request asks for it by its provider's name in `SamplingParams.extensions`, with what its
+    provider declares as `request_options`. It gets a new object each time it starts or resumes,
+    which then hears the tokens generated before: what it does must depend on tokens alone.
+    Processors come before the sampler, in the order of their names.
+
+    What its constructor, `start`, `mask` or `accept` raises ends that request, and no other.
+    """
 
     def __init__(self, context: LogitsProcessorContext) -> None:
         self.context = context

@@ -9,11 +9,16 @@ from typing import Any, ClassVar, TypeVar
 
 from hookspecs.contracts.attention import AttentionBackend
 from hookspecs.contracts.base import Context
-from hookspecs.contracts.logits import Sampler, SamplerContext
+from hookspecs.contracts.logits import LogitsProcessor, Sampler, SamplerContext
 from hookspecs.contracts.model import ModelLoader, ResolvedModel
 from hookspecs.errors import UnsupportedFeatureError
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
-from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
+from hookspecs.types.step import (
+    GrammarOutput,
+    ModelRunnerOutput,
+    NewRequest,
+    SchedulerOutput,
+)
 
 __all__ = ["ModelRunner", "Worker", "WorkerCapability", "WorkerContext", "command"]
 
@@ -63,6 +68,12 @@ class WorkerContext(Context, frozen=True, kw_only=True):
     options, plugin and name are filled in for it."""
     create_attention: Callable[[str, str], AttentionBackend]
     """(provider name, device): the configured backend, or for `auto` the worker's choice."""
+    create_logits_processors: Callable[[NewRequest, int], Sequence[LogitsProcessor]] = (
+        lambda request, vocab_size: ()
+    )
+    """(request, vocabulary size): the processors that the request asks for, by the names in its
+    `sampling_params.extensions`; constructed, not yet started. RequestError when one refuses the
+    request."""
     report: Callable[[str], None] = lambda line: None
     """A line for the start-up log (the memory ledger)."""
 
