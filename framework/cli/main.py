@@ -13,6 +13,7 @@ from framework.cli import (
     chat,
     config_schema,
     config_show,
+    conform,
     demo,
     generate,
     plugins_check,
@@ -45,6 +46,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     plugins_show.COMMAND,
     plugins_check.COMMAND,
     plugins_diff.COMMAND,
+    conform.COMMAND,
     config_show.COMMAND,
     config_schema.COMMAND,
 )

@@ -33,6 +33,7 @@ from framework.plugins.discovery import (
     local_ref,
 )
 from framework.plugins.loader import Loader
+from framework.plugins.loading import LoadedPlugin
 from framework.plugins.manifest import name_of
 from framework.plugins.options import OptionsTable
 from framework.plugins.ordering import order_plugins
@@ -140,6 +141,11 @@ class PluginManager:
         manager._boot_plugins = boot.plugins
         return manager
 
+    @property
+    def loaded(self) -> Mapping[str, LoadedPlugin]:
+        """Name to plugin, in call order; without those that are disabled or broken."""
+        return {plugin.ref.name: plugin for plugin in self._plugins}
+
     # Providers
 
     def resolve(self, kind: str, name: str) -> RegisteredProvider:
@@ -162,6 +168,10 @@ class PluginManager:
 
         PluginConflictError when two providers of one name have different ones."""
         return self.registry.request_options(selected_providers(self.config))
+
+    def options(self, kind: str, name: str) -> msgspec.Struct | None:
+        """The checked options of a provider, None where it has none. PluginConfigError."""
+        return self._options.of(self.resolve(kind, name))
 
     def create(self, kind: str, name: str, /, **fields: Any) -> Any:
         """Construct a selected provider, with `fields` in the context of its kind.

@@ -1,0 +1,95 @@
+"""`framework conform NAME`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from framework.cli.command import Command, Session
+from framework.cli.exits import FAILURE
+
+if TYPE_CHECKING:
+    from framework.conformance.report import Report
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the name of an installed plugin")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of all random choices (default 0)"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEST", help="a test to run; may be repeated"
+    )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="write conform.json, conform.md and badge.json into a directory",
+    )
+    parser.add_argument(
+        "--file",
+        type=Path,
+        metavar="PATH",
+        help="settings and expected failures (default: conform.toml here, if there is one)",
+    )
+
+
+def _run(arguments: Namespace, session: Session) -> int:
+    # Imported here: only this command needs pytest.
+    from framework.conformance.exceptions import CONFORM_FILE, ConformFile, read_conform_file
+    from framework.conformance.report import Verdict, write_report
+    from framework.conformance.run import conform
+    from framework.conformance.subject import merged
+
+    path: Path | None = arguments.file
+    if path is None and Path(CONFORM_FILE).is_file():
+        path = Path(CONFORM_FILE)
+    said = ConformFile() if path is None else read_conform_file(path)
+    report = conform(
+        arguments.name,
+        settings=merged(said.settings, _given(session)),
+        seed=arguments.seed,
+        only=arguments.only,
+        expected_failures=said.expected_failures,
+    )
+    print(_summary(report))
+    if arguments.report is not None:
+        for written in write_report(report, arguments.report):
+            print(f"wrote {written}")
+    return FAILURE if report.verdict is Verdict.NOT_CONFORMANT else 0
+
+
+def _given(session: Session) -> dict[str, Any]:
+    """The settings that were given, by section, without the defaults."""
+    tree: dict[str, Any] = {}
+    plain = msgspec.to_builtins(session.config)
+    for key, origin in session.resolved.origins.items():
+        if origin == "default":
+            continue
+        *sections, last = key.split(".")
+        here, value = tree, plain
+        for section in sections:
+            here, value = here.setdefault(section, {}), value[section]
+        here[last] = value[last]
+    return tree
+
+
+def _summary(report: Report) -> str:
+    lines = [f"{report.plugin}: {report.claim}"]
+    lines += [f"  {test.suite}::{test.name}: {test.outcome}" for test in report.failures]
+    if report.untested:
+        lines.append(f"  not tested, the kit has no suite yet: {', '.join(report.untested)}")
+    return "\n".join(lines)
+
+
+COMMAND = Command(
+    path=("conform",),
+    help="run the conformance kit over an installed plugin; exit code 1 if it does not conform",
+    run=_run,
+    add_arguments=_add_arguments,
+)

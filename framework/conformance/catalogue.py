@@ -1,0 +1,67 @@
+"""Which suites there are, and which of them fit a plugin."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Final
+
+from framework.conformance import suites
+from framework.conformance.base import Conformance
+from framework.conformance.subject import PluginSubject, Settings, Subject
+from framework.plugins.specs import HOOKS
+from hookspecs.info import HookKind
+
+__all__ = ["HOOKS_SUITE", "PLUGIN_SUITE", "Run", "runs_of", "suite_of", "suites_by_kind"]
+
+PLUGIN_SUITE: Final = "plugin"
+"""The suite that every plugin passes."""
+HOOKS_SUITE: Final = "hooks"
+"""The suite for plugins that observe, filter or wrap."""
+
+
+class Run:
+    """One suite over one subject."""
+
+    def __init__(self, suite: type[Conformance], subject: PluginSubject, label: str) -> None:
+        self.suite = suite
+        self.subject = subject
+        self.label = label
+        """`plugin`, `hooks`, or `kind:provider`."""
+
+
+def suites_by_kind() -> dict[str, type[Conformance]]:
+    """All suites, by the name of their module."""
+    names = sorted(module.name for module in pkgutil.iter_modules(suites.__path__))
+    return {name: _load(name) for name in names}
+
+
+def suite_of(kind: str) -> type[Conformance] | None:
+    """The suite of a kind; None when there is none."""
+    names = {module.name for module in pkgutil.iter_modules(suites.__path__)}
+    return _load(kind) if kind in names else None
+
+
+def _load(kind: str) -> type[Conformance]:
+    module = importlib.import_module(f"{suites.__name__}.{kind}")
+    name = "".join(part.capitalize() for part in kind.split("_")) + "Conformance"
+    suite: type[Conformance] = getattr(module, name)
+    return suite
+
+
+def runs_of(plugin: str | object, settings: Settings) -> tuple[list[Run], list[str]]:
+    """What to run for a plugin, and `kind:provider` of what has no suite yet."""
+    whole = PluginSubject(plugin, settings)
+    runs = [Run(_load(PLUGIN_SUITE), whole, PLUGIN_SUITE)]
+    hooks = [*whole.loaded.hooks, *whole.loaded.withheld]
+    if any(HOOKS[hook].meta.kind is not HookKind.PROVIDER for hook in hooks):
+        runs.append(Run(_load(HOOKS_SUITE), whole, HOOKS_SUITE))
+    untested = []
+    for found in whole.loaded.providers:
+        kind, name = found.kind.name, found.provider.name
+        suite = suite_of(kind)
+        if suite is None:
+            untested.append(f"{kind}:{name}")
+        else:
+            runs.append(Run(suite, Subject(plugin, kind, name, settings), f"{kind}:{name}"))
+    return runs, untested

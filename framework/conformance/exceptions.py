@@ -1,0 +1,39 @@
+"""`conform.toml`: the settings that a plugin is tested with, and the failures that it explains."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hookspecs.errors import ConfigError
+
+__all__ = ["CONFORM_FILE", "ConformFile", "read_conform_file"]
+
+CONFORM_FILE: Final = "conform.toml"
+
+
+class ConformFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is in it. Of the settings those of the command line count first."""
+
+    settings: dict[str, dict[str, Any]] = {}
+    """Sections of the configuration."""
+    expected_failures: dict[str, str] = {}
+    """`suite::test` to the reason, which must not be empty."""
+
+
+def read_conform_file(path: Path) -> ConformFile:
+    """ConfigError when it can not be read, or says something else."""
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ConformFile)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for test, reason in found.expected_failures.items():
+        if not reason.strip():
+            raise ConfigError(
+                f"{path}: expected_failures has no reason for {test!r}; write down why the plugin "
+                "does not pass that test"
+            )
+    return found

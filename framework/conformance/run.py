@@ -1,0 +1,74 @@
+"""`conform`: the zero-code form. Runs what fits a plugin and says what came of it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from framework.conformance.catalogue import runs_of
+from framework.conformance.report import ProviderEntry, Report
+from framework.conformance.session import run_suites
+from framework.conformance.subject import Settings
+from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
+from framework.plugins.manifest import api_text
+
+__all__ = ["conform"]
+
+
+def conform(
+    plugin: str | object,
+    *,
+    settings: Settings | None = None,
+    seed: int = 0,
+    only: Collection[str] = (),
+    expected_failures: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> Report:
+    """Test an installed plugin by its name, or a plugin object.
+
+    `settings`: sections of the configuration that it needs. `seed`: of all random choices.
+    `only`: names of tests. `expected_failures`: `suite::test` to the reason. `quiet`: print
+    nothing. PluginError when the plugin can not be loaded, ConfigError for a wrong argument.
+    """
+    given = dict(settings or {})
+    runs, untested = runs_of(plugin, given)
+    entries = run_suites(
+        runs, seed=seed, only=only, expected_failures=expected_failures or {}, quiet=quiet
+    )
+    loaded = runs[0].subject.loaded
+    return Report(
+        plugin=loaded.ref.name,
+        distribution=loaded.ref.distribution,
+        version=loaded.ref.version,
+        api=loaded.info.api,
+        kit=api_text(),
+        environment=_environment(),
+        seed=seed,
+        settings=_plain(given),
+        providers=tuple(
+            ProviderEntry(
+                kind=found.kind.name,
+                name=found.provider.name,
+                capabilities=tuple(sorted(map(str, found.provider.capabilities))),
+            )
+            for found in loaded.providers
+        ),
+        untested=tuple(untested),
+        tests=tuple(entries),
+    )
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    return plain
+
+
+def _environment() -> dict[str, str]:
+    versions = {
+        name: installed_version(name) for name in (BUILTIN_DISTRIBUTION, "torch", "transformers")
+    }
+    found = {name: version for name, version in versions.items() if version is not None}
+    return {"python": platform.python_version(), "system": platform.system(), **found}

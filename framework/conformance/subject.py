@@ -1,0 +1,144 @@
+"""What is under test: a plugin, or one provider of it, and the configuration it is tested in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from framework.config import load_config
+from framework.launcher import Engine, launch
+from framework.plugins.loading import LoadedPlugin
+from framework.plugins.manager import PluginManager
+from framework.plugins.registry import RegisteredProvider
+from hookspecs.config import EngineConfig
+from hookspecs.errors import PluginLoadError, ProviderNotFoundError
+from hookspecs.kinds import PLUGIN_KINDS, PluginKind
+
+__all__ = ["PluginSubject", "Settings", "Subject", "merged"]
+
+Settings = Mapping[str, Any]
+"""Sections of a configuration, each a mapping."""
+
+SMALL: Final[Settings] = {
+    "model": {"name": "scripted"},
+    "executor": {"worker": "scripted"},
+    "cache": {"block_size": 4, "num_blocks": 64},
+    "scheduler": {"max_num_seqs": 8, "max_num_batched_tokens": 32},
+    "stats": {"loggers": []},
+    "engine": {"debug": True},
+}
+"""An engine without a model, with small blocks and all checks: what kits run in."""
+
+
+def merged(*settings: Settings) -> dict[str, Any]:
+    """Of each key the last one that gives it; tables merge."""
+    result: dict[str, Any] = {}
+    for tree in settings:
+        for key, value in tree.items():
+            before = result.get(key)
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                result[key] = merged(before, value)
+            else:
+                result[key] = value
+    return result
+
+
+class PluginSubject:
+    """A plugin under test."""
+
+    def __init__(self, plugin: str | object, settings: Settings | None = None) -> None:
+        """`plugin`: the name of an installed plugin, or a plugin object. `settings`: sections of
+        the configuration that it needs, such as its options. PluginError when it can not be
+        loaded."""
+        self.plugin = plugin
+        """Name or object, as given."""
+        self.objects: tuple[object, ...] = () if isinstance(plugin, str) else (plugin,)
+        """To be given to `launch`: the plugin, if it is not installed."""
+        self.name: str = plugin if isinstance(plugin, str) else plugin.PLUGIN.name  # type: ignore[attr-defined]
+        self.given: Settings = settings or {}
+        enable = {"plugins": {"enable": [self.name]}} if isinstance(plugin, str) else {}
+        self._base = merged(SMALL, enable, self.given)
+        self.loaded: LoadedPlugin = self._load()
+
+    def _load(self) -> LoadedPlugin:
+        plugin = self.manager().loaded.get(self.name)
+        if plugin is not None:
+            return plugin
+        raise PluginLoadError(
+            f"no plugin {self.name!r} is loaded; `framework plugins list` shows those that are "
+            "installed",
+            plugin=self.name,
+        )
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What is declared."""
+        return frozenset(self.loaded.info.provides)
+
+    def settings(self, **sections: Any) -> dict[str, Any]:
+        """The configuration in which it is tested, with `sections` on top."""
+        return merged(self._base, sections)
+
+    def config(self, **sections: Any) -> EngineConfig:
+        """The same, checked. The environment is not read."""
+        return load_config(self.settings(**sections), environ={}).config
+
+    def manager(self, **sections: Any) -> PluginManager:
+        """All plugins of this process, in that configuration."""
+        return PluginManager.build(self.config(**sections), objects=self.objects)
+
+    def launch(self, *, plugins: Sequence[object] = (), **sections: Any) -> Engine:
+        """An engine in that configuration; `plugins` are further plugin objects. The caller shuts
+        it down."""
+        return launch(self.config(**sections), plugins=[*self.objects, *plugins])
+
+
+class Subject(PluginSubject):
+    """One provider of a plugin under test, selected in the configuration."""
+
+    def __init__(
+        self,
+        plugin: str | object,
+        kind: str,
+        provider: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """`provider` may be left out where the plugin has one of that kind."""
+        self.kind: PluginKind = PLUGIN_KINDS[kind]
+        super().__init__(plugin, settings)
+        self.found: RegisteredProvider = self._find(provider)
+        self._base = merged(self._base, _selecting(self.kind, self.provider), self.given)
+
+    def _find(self, provider: str | None) -> RegisteredProvider:
+        own = [found for found in self.loaded.providers if found.kind is self.kind]
+        chosen = [found for found in own if provider in (None, found.provider.name)]
+        if len(chosen) != 1:
+            names = ", ".join(found.provider.name for found in own) or "none"
+            asked = "one is wanted" if provider is None else f"{provider!r} is wanted"
+            raise ProviderNotFoundError(
+                f"plugin {self.name!r} registers as {self.kind.name}: {names}; {asked}",
+                plugin=self.name,
+            )
+        return chosen[0]
+
+    @property
+    def provider(self) -> str:
+        """Its name."""
+        return self.found.provider.name
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return self.found.provider.capabilities
+
+    def create(self, sections: Settings | None = None, /, **fields: Any) -> Any:
+        """A new object of it, as the kernel would make one; `fields` of its context."""
+        return self.manager(**(sections or {})).create(self.kind.name, self.provider, **fields)
+
+
+def _selecting(kind: PluginKind, name: str) -> dict[str, Any]:
+    """The sections that select a provider; none where its kind is selected in another way."""
+    if kind.setting is None:
+        return {}
+    section, _, key = kind.setting.partition(".")
+    several = isinstance(getattr(getattr(EngineConfig(), section), key), tuple)
+    return {section: {key: [name] if several else name}}

@@ -1,0 +1,7 @@
+"""Suite of every plugin, whatever it provides: to be written."""
+
+from framework.conformance.base import Conformance
+
+
+class PluginConformance(Conformance):
+    kind = "plugin"

@@ -1,0 +1,1 @@
+"""What the suites run plugins in: pretended kernels, engines, requests."""

@@ -1,0 +1,208 @@
+"""Broken scheduling policies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hookspecs.contracts.policy import (
+    Admission,
+    OrderKey,
+    PolicyContext,
+    SchedulerView,
+    SchedulingPolicy,
+)
+from hookspecs.contracts.request_view import RequestView
+from tests.conformance.mutants.mutant import Mutant, providing
+
+__all__ = ["MUTANTS"]
+
+
+class KeysOfDifferentShape(SchedulingPolicy):
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return () if request.deadline is None else (request.deadline,)
+
+
+class KeysOfDifferentTypes(SchedulingPolicy):
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return (request.deadline,)
+
+
+class AgesWithoutSayingSo(SchedulingPolicy):
+    """Its keys change, but it does not declare dynamic_order."""
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return (max(0.0, request.num_prompt_tokens - (view.now - request.arrival_time)),)
+
+
+class OrdersByName(SchedulingPolicy):
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return (int.from_bytes(request.request_id.encode()) % 7,)
+
+
+class DrawsLots(SchedulingPolicy):
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._random = random.Random()
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return (self._random.random(),)
+
+
+class AdmitsByTruth(SchedulingPolicy):
+    def admit(self, request: RequestView, view: SchedulerView) -> Admission:
+        return True  # type: ignore[return-value]
+
+
+class CapsInHalves(SchedulingPolicy):
+    def cap_tokens(self, view: SchedulerView) -> int | None:
+        return 8 / 2  # type: ignore[return-value]
+
+
+class ExpiresStrangers(SchedulingPolicy):
+    def expire(self, view: SchedulerView) -> Iterable[str]:
+        return ["nobody"]
+
+
+class NamesWhomItKnows(SchedulingPolicy):
+    """Its victim is the last request that was queued, whether it is asked about that or not."""
+
+    last: RequestView | None = None
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        self.last = request
+        return ()
+
+    def select_victim(
+        self, candidates: Sequence[RequestView], view: SchedulerView
+    ) -> RequestView | None:
+        return self.last
+
+
+class PushesEverybodyOut(SchedulingPolicy):
+    def preempts(self, waiting: RequestView, running: RequestView) -> bool | None:
+        return True
+
+
+class ExpiresWhatRuns(SchedulingPolicy):
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._deadlines: dict[str, float] = {}
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        if request.deadline is not None:
+            self._deadlines[request.request_id] = request.deadline
+        return ()
+
+    def expire(self, view: SchedulerView) -> Iterable[str]:
+        return [name for name, deadline in self._deadlines.items() if deadline < view.now]
+
+
+class ChangesParameters(SchedulingPolicy):
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        request.sampling_params.max_tokens = 1
+        return ()
+
+
+class ForgetsNobody(SchedulingPolicy):
+    """Forgets an aborted request never."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._seen: list[RequestView] = []
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        self._seen.append(request)
+        return ()
+
+
+class NeverAdmitsLongPrompts(SchedulingPolicy):
+    def admit(self, request: RequestView, view: SchedulerView) -> Admission:
+        return Admission.WAIT if request.num_prompt_tokens > 16 else Admission.ADMIT
+
+
+class LastComeFirstServed(SchedulingPolicy):
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return (-request.arrival,)
+
+
+class AdmitsOnce(SchedulingPolicy):
+    """Stale state after preemption: who was admitted may not come back."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._admitted: set[str] = set()
+
+    def admit(self, request: RequestView, view: SchedulerView) -> Admission:
+        if request.request_id in self._admitted and request.num_preemptions:
+            return Admission.WAIT
+        self._admitted.add(request.request_id)
+        return Admission.ADMIT
+
+
+class WantsToBeAlone(SchedulingPolicy):
+    """Keys that work only if no policy comes before or after."""
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return (request.arrival,)
+
+    def admit(self, request: RequestView, view: SchedulerView) -> Admission:
+        if len(self.context.config.scheduler.policies) > 1:
+            raise RuntimeError("there is another policy")
+        return Admission.ADMIT
+
+
+class WritesTokens(SchedulingPolicy):
+    """Leaks between tenants: shortens what others are given."""
+
+    def admit(self, request: RequestView, view: SchedulerView) -> Admission:
+        held: Any = request
+        held.max_total_tokens = min(request.max_total_tokens, request.num_prompt_tokens + 1)
+        return Admission.ADMIT
+
+
+class LooksAtEverybody(SchedulingPolicy):
+    """Its cost grows with the number of requests that wait."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._lengths: dict[str, int] = {}
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        self._lengths[request.request_id] = request.num_prompt_tokens
+        total = 0
+        for length in self._lengths.values():
+            total += length
+        return ()
+
+
+def _mutant(fault: str, part: type[SchedulingPolicy], *caught_by: str) -> Mutant:
+    return Mutant("scheduling_policy", fault, providing("scheduling_policy", part), caught_by)
+
+
+MUTANTS = [
+    _mutant("keys of different lengths", KeysOfDifferentShape, "test_keys_compare"),
+    _mutant("keys that do not compare", KeysOfDifferentTypes, "test_keys_compare"),
+    _mutant("keys change, undeclared", AgesWithoutSayingSo, "test_keys_stay"),
+    _mutant("orders by the request id", OrdersByName, "test_names_do_not_decide"),
+    _mutant("orders at random", DrawsLots, "test_same_events_same_schedule"),
+    _mutant("admits with a bool", AdmitsByTruth, "test_answers_are_of_their_types"),
+    _mutant("caps with a float", CapsInHalves, "test_answers_are_of_their_types"),
+    _mutant("expires unknown ids", ExpiresStrangers, "test_answers_are_of_their_types"),
+    _mutant("victim that does not run", NamesWhomItKnows, "test_victim_is_a_candidate"),
+    _mutant("requests push each other out", PushesEverybodyOut, "test_no_two_push_each_other_out"),
+    _mutant("expires running requests", ExpiresWhatRuns, "test_only_waiting_requests_expire"),
+    _mutant("changes parameters", ChangesParameters, "test_requests_are_not_changed"),
+    _mutant("keeps requests that ended", ForgetsNobody, "test_finished_requests_are_forgotten"),
+    _mutant("starves long prompts", NeverAdmitsLongPrompts, "test_everything_ends"),
+    _mutant("last come, first served", LastComeFirstServed, "test_nobody_starves"),
+    _mutant("stale state after preemption", AdmitsOnce, "test_it_survives_preemption_of_all"),
+    _mutant("works alone only", WantsToBeAlone, "test_it_stacks"),
+    _mutant("cuts outputs short", WritesTokens, "test_tokens_do_not_depend_on_it"),
+    _mutant(
+        "cost grows with the queue",
+        LooksAtEverybody,
+        "test_a_key_costs_the_same_in_any_crowd",
+    ),
+]
