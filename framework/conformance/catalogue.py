@@ -12,12 +12,16 @@ from framework.conformance.subject import PluginSubject, Settings, Subject
 from framework.plugins.specs import HOOKS
 from hookspecs.info import HookKind
 
-__all__ = ["HOOKS_SUITE", "PLUGIN_SUITE", "Run", "runs_of", "suite_of", "suites_by_kind"]
+__all__ = ["HOOK_SUITES", "PLUGIN_SUITE", "Run", "runs_of", "suite_of", "suites_by_kind"]
 
 PLUGIN_SUITE: Final = "plugin"
 """The suite that every plugin passes."""
-HOOKS_SUITE: Final = "hooks"
-"""The suite for plugins that observe, filter or wrap."""
+HOOK_SUITES: Final = {
+    HookKind.OBSERVER: "observers",
+    HookKind.FILTER: "filters",
+    HookKind.STEP: "wrappers",
+}
+"""The suites for plugins that implement such hooks."""
 
 
 class Run:
@@ -27,7 +31,7 @@ class Run:
         self.suite = suite
         self.subject = subject
         self.label = label
-        """`plugin`, `hooks`, or `kind:provider`."""
+        """`plugin`, `observers`, `filters`, `wrappers`, or `kind:provider`."""
 
 
 def suites_by_kind() -> dict[str, type[Conformance]]:
@@ -54,8 +58,10 @@ def runs_of(plugin: str | object, settings: Settings) -> tuple[list[Run], list[s
     whole = PluginSubject(plugin, settings)
     runs = [Run(_load(PLUGIN_SUITE), whole, PLUGIN_SUITE)]
     hooks = [*whole.loaded.hooks, *whole.loaded.withheld]
-    if any(HOOKS[hook].meta.kind is not HookKind.PROVIDER for hook in hooks):
-        runs.append(Run(_load(HOOKS_SUITE), whole, HOOKS_SUITE))
+    kinds = {HOOKS[hook].meta.kind for hook in hooks}
+    runs += [
+        Run(_load(suite), whole, suite) for kind, suite in HOOK_SUITES.items() if kind in kinds
+    ]
     untested = []
     for found in whole.loaded.providers:
         kind, name = found.kind.name, found.provider.name

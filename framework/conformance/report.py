@@ -77,7 +77,7 @@ class TestEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     __test__ = False
 
     suite: str
-    """`plugin`, `hooks` or `kind:provider`."""
+    """`plugin`, `observers`, `filters`, `wrappers` or `kind:provider`."""
     name: str
     outcome: Outcome
     seconds: float = 0.0

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from framework.config import load_config
 from framework.launcher import Engine, launch
+from framework.plugins.activation import selected_providers
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.manager import PluginManager
 from framework.plugins.registry import RegisteredProvider
@@ -87,10 +88,25 @@ class PluginSubject:
         """All plugins of this process, in that configuration."""
         return PluginManager.build(self.config(**sections), objects=self.objects)
 
-    def launch(self, *, plugins: Sequence[object] = (), **sections: Any) -> Engine:
-        """An engine in that configuration; `plugins` are further plugin objects. The caller shuts
-        it down."""
-        return launch(self.config(**sections), plugins=[*self.objects, *plugins])
+    def launch(self, *, beside: Sequence[object] = (), **sections: Any) -> Engine:
+        """An engine in that configuration; `beside`: further plugin objects. The caller shuts it
+        down."""
+        return launch(self.config(**sections), plugins=[*self.objects, *beside])
+
+    def launch_without(self, *, beside: Sequence[object] = (), **sections: Any) -> Engine:
+        """An engine in the configuration that tests begin with, without the plugin."""
+        block = {} if self.objects else {"plugins": {"block": [self.name]}}
+        config = load_config(merged(SMALL, sections, block), environ={}).config
+        return launch(config, plugins=beside)
+
+    def needed_without_being_chosen(self) -> bool:
+        """Whether that configuration selects a provider of the plugin: a built-in default."""
+        config = load_config(SMALL, environ={}).config
+        chosen = selected_providers(config)
+        return any(
+            found.provider.name in chosen.get(found.kind.name, ())
+            for found in self.loaded.providers
+        )
 
 
 class Subject(PluginSubject):
