@@ -12,6 +12,7 @@ from framework.docs.markdown import anchor, code, code_block, join, prose, table
 from framework.docs.source import Method, aliases, class_source, fields_of
 from framework.plugins.dispatch import MAX_FAILURES_IN_ROW
 from framework.plugins.specs import HOOKS, KIND_OF_HOOK, HookSpec, hooks_of_kind
+from hookspecs.deprecated import deprecation_of
 from hookspecs.hooks import EngineHooks
 from hookspecs.info import HookKind
 from hookspecs.version import API_VERSION
@@ -79,6 +80,9 @@ def _entry(spec: HookSpec, method: Method) -> list[str]:
         ("hot", "yes: called every step" if meta.hot else "no"),
         ("activation", str(meta.activation)),
     ]
+    deprecation = deprecation_of(f"hooks {spec.name}")
+    if deprecation is not None:
+        facts.append(("deprecated", prose(str(deprecation))))
     if kind is not None:
         link = f"[{code(kind.contract.__name__)}]({kind_page(kind)})"
         facts.append(("contract", link))

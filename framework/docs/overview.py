@@ -12,6 +12,7 @@ PAGES = (
     ("contracts/index.md", "Plugin kinds", "the contract of each, one page a kind"),
     ("types.md", "Data types", "what crosses a plugin or process boundary"),
     ("errors.md", "Errors", "every way to fail"),
+    ("deprecations.md", "Deprecations", "what later versions remove"),
     ("config.md", "Configuration", "every key"),
     ("builtin-plugins.md", "Built-in plugins", "providers, capabilities and options"),
     ("metrics.md", "Metrics", "names, labels and what counts"),

@@ -9,6 +9,7 @@ from framework.docs.builtins import builtin_plugins_page
 from framework.docs.config import config_page
 from framework.docs.contracts import contract_pages, contracts_index
 from framework.docs.control import control_page
+from framework.docs.deprecations import deprecations_page
 from framework.docs.errors import errors_page
 from framework.docs.hooks import hooks_page
 from framework.docs.overview import reference_index
@@ -25,6 +26,7 @@ def render_pages() -> dict[str, str]:
         "builtin-plugins.md": builtin_plugins_page(),
         "config.md": config_page(),
         "contracts/index.md": contracts_index(),
+        "deprecations.md": deprecations_page(),
         "errors.md": errors_page(),
         "hooks.md": hooks_page(),
         "index.md": reference_index(),

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from hookspecs.deprecated import deprecation_of
+
 __all__ = [
     "ClassSource",
     "Field",
@@ -67,10 +69,13 @@ def class_source(cls: type[Any]) -> ClassSource:
         for found in [node, *getattr(node, "body", ()), *getattr(node, "orelse", ())]:
             if isinstance(found, ast.ClassDef) and found.name == cls.__name__:
                 return ClassSource(
-                    doc=ast.get_docstring(found) or "",
-                    fields=tuple(_fields(found)),
+                    doc=_noted(cls, "", ast.get_docstring(found) or ""),
+                    fields=tuple(
+                        msgspec.structs.replace(field, doc=_noted(cls, f".{field.name}", field.doc))
+                        for field in _fields(found)
+                    ),
                     methods=tuple(
-                        _method(child)
+                        _method(cls, child)
                         for child in found.body
                         if (
                             isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -189,7 +194,15 @@ def _text(node: ast.stmt | None) -> str:
     return ""
 
 
-def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Method:
+def _noted(cls: type[Any], member: str, doc: str) -> str:
+    """The docstring of a class of the contract or of a member, with its deprecation."""
+    sections = ("contracts", "structs", "enums", "errors")
+    subjects = (f"{section} {cls.__module__}.{cls.__name__}{member}" for section in sections)
+    rows = (row for row in map(deprecation_of, subjects) if row is not None)
+    return " ".join([*([doc] if doc else []), *(f"It is {row}." for row in rows)])
+
+
+def _method(cls: type[Any], node: ast.FunctionDef | ast.AsyncFunctionDef) -> Method:
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     arguments = ast.unparse(node.args)
     result = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
@@ -200,7 +213,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Method:
     return Method(
         name=node.name,
         signature=signature,
-        doc=ast.get_docstring(node) or "",
+        doc=_noted(cls, f".{node.name}", ast.get_docstring(node) or ""),
         decorators=frozenset(ast.unparse(decorator) for decorator in node.decorator_list),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
-from framework.plugins.counters import Counters
+from framework.plugins.counters import Counter, Counters
 from framework.plugins.dispatch import Clock, FilterChain, ObserverFanout, bind_wrappers
 from framework.plugins.failure import describe
 from framework.plugins.filters import judge_config, judge_output, judge_request
@@ -137,6 +137,11 @@ class Calls:
     def has_observers(self, hook: str) -> bool:
         """Whether an observer hook has anyone to tell. KeyError for a name that is none."""
         return bool(self._observers[hook].observers)
+
+    def counter(self, plugin: str, hook: str) -> Counter:
+        """Where calls of a provider are counted that the kernel makes: under the hook that offers
+        it."""
+        return self._counters.of(plugin, hook)
 
     # Step phases
 

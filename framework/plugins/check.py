@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from framework.config.suggest import suggestion
+from framework.plugins.command_arguments import wrong_arguments
 from framework.plugins.construct import (
     check_members,
     declares_capabilities,
@@ -23,10 +24,11 @@ from framework.plugins.loading import LoadedPlugin, load_plugin
 from framework.plugins.manifest import name_of
 from framework.plugins.registry import RegisteredProvider
 from framework.plugins.validate import new_registrar
+from hookspecs.contracts.engine_command import EngineCommand
 from hookspecs.errors import ContractViolation, FrameworkError, PluginError, PluginLoadError
 from hookspecs.info import ProcessRole
 
-__all__ = ["HEAVY_MODULES", "IMPORT_BUDGET_S", "check_plugin"]
+__all__ = ["HEAVY_MODULES", "IMPORT_BUDGET_S", "check_plugin", "installed_plugins"]
 
 HEAVY_MODULES: Final = ("torch", "transformers", "numpy")
 """What a plugin's entry module must not load: each takes from tenths of a second to seconds."""
@@ -51,7 +53,7 @@ def check_plugin(plugin: str | object) -> list[str]:
     providers into this process, and its entry module into a fresh interpreter.
     """
     if isinstance(plugin, str):
-        refs = _installed(plugin)
+        refs = installed_plugins(plugin)
         ref, instance = refs[0], None
         findings = [f"the name {plugin!r} is also claimed by {other}" for other in refs[1:]]
     else:
@@ -77,7 +79,8 @@ def check_plugin(plugin: str | object) -> list[str]:
     return findings
 
 
-def _installed(name: str) -> list[PluginRef]:
+def installed_plugins(name: str) -> list[PluginRef]:
+    """All that claim the name; more than one is a finding. PluginLoadError when none does."""
     refs = discover()
     found = [ref for ref in refs if ref.name == name]
     if not found:
@@ -145,6 +148,9 @@ def _check_provider(found: RegisteredProvider) -> list[str]:
         check_members(found, target)
     except ContractViolation as error:
         findings.append(str(error))
+    if issubclass(target, EngineCommand):
+        wrong = wrong_arguments(target)
+        findings += [] if wrong is None else [f"{what}: {wrong}"]
     declared = getattr(target, "capabilities", None)
     if (
         issubclass(target, contract)

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from framework.config.suggest import suggestion
+from framework.plugins.deprecation import warn_of_methods
 from framework.plugins.failure import describe
 from framework.plugins.imports import load_object
 from framework.plugins.registry import RegisteredProvider
@@ -88,6 +89,7 @@ def construct(found: RegisteredProvider, context: Context) -> Any:
             "super().__init__(context)",
         )
     _settle_capabilities(found, made)
+    warn_of_methods(found.ref, type(made))
     return made
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from framework.plugins.subjects import CLASS_SECTIONS, exists, owner_of, version_of
+
 __all__ = ["Bump", "Change", "ChangeKind", "diff_snapshots", "missing_bump", "required_bump"]
 
 Entry = Mapping[str, Any]
@@ -17,6 +19,8 @@ class ChangeKind(StrEnum):
     """Whether a plugin written for the older contract still works."""
 
     ADDITIVE = "additive"
+    PROVISIONAL = "provisional"
+    """It may not, and uses a part of the contract that is not stable."""
     BREAKING = "breaking"
 
 
@@ -39,13 +43,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 def diff_snapshots(old: Entry, new: Entry) -> list[Change]:
     """All differences but that of the version, in a fixed order."""
-    return [
+    changes = [
         *_members("hooks", old["hooks"], new["hooks"], _hook),
         *_members("kinds", old["kinds"], new["kinds"], _plain),
         *_members("contracts", old["contracts"], new["contracts"], _contract),
         *_members("structs", old["structs"], new["structs"], _struct),
         *_members("enums", old["enums"], new["enums"], _enum),
         *_members("errors", old["errors"], new["errors"], _plain),
+    ]
+    unstable, announced = _unstable(old), old["deprecated"]
+    return [
+        *(_qualified(change, old, new, unstable, announced) for change in changes),
+        *_deprecations(new, announced, new["deprecated"]),
     ]
 
 
@@ -113,8 +122,7 @@ def _hook(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
             or (field == "tier" and after == "stable")
             or (field == "activation" and after == "auto")
         )
-        # A hook that was not stable may change in a minor version.
-        kind = ChangeKind.ADDITIVE if harmless or old["tier"] != "stable" else ChangeKind.BREAKING
+        kind = ChangeKind.ADDITIVE if harmless else ChangeKind.BREAKING
         yield Change(kind=kind, subject=subject, text=f"{field} was {before}, is {after}")
 
 
@@ -166,6 +174,65 @@ def _field(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 def _enum(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _members(subject, old, new, _plain)
+
+
+def _unstable(snapshot: Entry) -> set[str]:
+    """Subjects that a minor version may change: hooks that are not stable, their kinds with
+    contract, context and capabilities, and modules that hold nothing but such contracts."""
+    hooks, kinds = snapshot["hooks"], snapshot["kinds"]
+    loose = {name for name, kind in kinds.items() if hooks[kind["hook"]]["tier"] != "stable"}
+    found = {f"hooks {name}" for name, hook in hooks.items() if hook["tier"] != "stable"}
+    found |= {f"kinds {name}" for name in loose}
+    firm_modules = {
+        _module_of(snapshot, kind["contract"]) for name, kind in kinds.items() if name not in loose
+    }
+    loose_modules = {_module_of(snapshot, kinds[name]["contract"]) for name in loose}
+    parts = ("contract", "context", "capabilities")
+    firm = {kind[part] for name, kind in kinds.items() if name not in loose for part in parts}
+    own = {kinds[name][part] for name in loose for part in parts} - firm
+    for section in CLASS_SECTIONS:
+        for path in snapshot[section]:
+            module, _, name = path.rpartition(".")
+            if name in own or module in loose_modules - firm_modules:
+                found.add(f"{section} {path}")
+    return found
+
+
+def _module_of(snapshot: Entry, contract: str) -> str:
+    paths = (path.rpartition(".") for path in snapshot["contracts"])
+    return next((module for module, _, name in paths if name == contract), "")
+
+
+def _qualified(
+    change: Change, old: Entry, new: Entry, unstable: set[str], announced: Entry
+) -> Change:
+    """The change with what the older contract said about its subject."""
+    section, owner, _ = owner_of(change.subject, old, new)
+    kind, text = change.kind, change.text
+    if kind is ChangeKind.BREAKING and f"{section} {owner}" in unstable:
+        kind = ChangeKind.PROVISIONAL
+    if change.subject in announced and not exists(new, change.subject):
+        row = announced[change.subject]
+        text += f", as announced in {row['since']}; instead: {row['instead']}"
+    return Change(kind=kind, subject=change.subject, text=text)
+
+
+def _deprecations(new: Entry, old_rows: Entry, new_rows: Entry) -> Iterator[Change]:
+    for subject in sorted({*old_rows, *new_rows}):
+        before, after = old_rows.get(subject), new_rows.get(subject)
+        if before == after or (after is None and not exists(new, subject)):
+            continue
+        kind = ChangeKind.ADDITIVE
+        if after is None:
+            text = "no longer deprecated"
+        else:
+            text = (
+                f"deprecated since {after['since']}, removed in {after['removed_in']}; "
+                f"instead: {after['instead']}"
+            )
+            if before and version_of(after["removed_in"]) < version_of(before["removed_in"]):
+                kind, text = ChangeKind.BREAKING, f"{text} (was {before['removed_in']})"
+        yield Change(kind=kind, subject=subject, text=text)
 
 
 def _breaking(subject: str, text: str) -> Change:

@@ -8,6 +8,7 @@ from functools import partial
 
 from framework.plugins.activation import takes_part
 from framework.plugins.counters import Counters
+from framework.plugins.deprecation import warn_of_hook
 from framework.plugins.discovery import PluginRef, Source
 from framework.plugins.loading import LoadedPlugin, load_plugin
 from framework.plugins.specs import HOOKS
@@ -44,7 +45,8 @@ class Loader:
         except PluginError as error:
             self._fail(ref, error)
             return
-        for hook in plugin.hooks:
+        for hook, method in plugin.hooks.items():
+            warn_of_hook(method)
             if HOOKS[hook].meta.tier is not Tier.STABLE:
                 logger.warning(
                     "%s uses the hook %s, which is %s: this version may make no use of it, and a "

@@ -15,13 +15,14 @@ from framework.plugins.discovery import PluginRef
 from framework.plugins.manifest import is_options_struct
 from framework.plugins.specs import KIND_OF_HOOK
 from framework.plugins.validate import HookMethod
+from hookspecs.contracts.logits import LogitsProcessor
 from hookspecs.errors import (
     ContractViolation,
     InternalError,
     PluginConflictError,
     ProviderNotFoundError,
 )
-from hookspecs.info import PluginInfo, Provider
+from hookspecs.info import PluginInfo, ProcessRole, Provider
 from hookspecs.kinds import PLUGIN_KINDS, PluginKind
 
 __all__ = [
@@ -81,6 +82,7 @@ def collect_providers(
         names: set[str] = set()
         for provider in call_register(method):
             _check(provider, kind, ref)
+            _check_roles(provider, kind, info, ref)
             if provider.name in names:
                 raise PluginConflictError(
                     f"{ref} offers two {kind.name} providers called {provider.name!r}",
@@ -121,9 +123,31 @@ def _check(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
             )
 
 
+def _check_roles(
+    provider: Provider[Any], kind: PluginKind, info: PluginInfo, ref: PluginRef
+) -> None:
+    """Nothing selects a logits processor at the start: one that is unknown where its worker runs
+    would be dropped from requests without a word."""
+    missing = {ProcessRole.FRONTEND, ProcessRole.WORKER} - info.roles
+    if kind.contract is LogitsProcessor and missing:
+        _violation(
+            ref,
+            kind,
+            f"PLUGIN.roles lacks {' and '.join(sorted(missing))}; requests ask for "
+            f"{provider.name!r} in the front end and have it in the worker",
+        )
+
+
 def _check_request_options(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
     options = provider.request_options
     if options is None:
+        if kind.contract is LogitsProcessor:
+            _violation(
+                ref,
+                kind,
+                f"{provider.name!r} has no request_options, so no request could ask for it; give "
+                "it a struct, without fields if there is nothing to say",
+            )
         return
     what = f"request_options of {provider.name!r}"
     if not is_options_struct(options):
@@ -160,6 +184,11 @@ class Registry:
         """Remember why some plugin's providers (of one kind, or any) are not here, to say it
         when one is missed."""
         self._absent.append((kind, reason))
+
+    def why_absent(self, kind: str) -> str:
+        """Why providers of a kind may not be here: a sentence each, with a blank before it."""
+        reasons = [reason for which, reason in self._absent if which in (None, kind)]
+        return "".join(f" {reason}." for reason in reasons)
 
     def providers(self, kind: str) -> list[RegisteredProvider]:
         """All of one kind, by name, then in plugin order."""
@@ -238,12 +267,11 @@ class Registry:
         names = list(self._providers[kind])
         choices = [found.choice for found in self.providers(kind)] if ":" in choice else names
         setting = PLUGIN_KINDS[kind].setting
-        reasons = [reason for which, reason in self._absent if which in (None, kind)]
         return ProviderNotFoundError(
             f"no plugin provides the {kind} {choice!r}"
             + (f" ({setting})" if setting else "")
             + f"; there are: {', '.join(sorted(choices)) or 'none'}.{suggestion(choice, choices)}"
-            + "".join(f" {reason}." for reason in reasons),
+            + self.why_absent(kind),
             hook=PLUGIN_KINDS[kind].hook,
         )
 

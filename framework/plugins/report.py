@@ -111,21 +111,25 @@ def absent_report(ref: PluginRef, state: PluginState, reason: str) -> PluginRepo
 
 
 def call_stats(reports: Iterable[PluginReport], process: str) -> list[PluginCallStats]:
-    """Counts of all hooks but those that register, which are called once. `process`: where the
-    reports come from."""
-    return [
-        PluginCallStats(
-            plugin=report.name,
-            hook=hook,
-            process=process,
-            calls=calls,
-            errors=report.errors[hook],
-            seconds=report.seconds[hook],
-        )
-        for report in reports
-        for hook, calls in report.calls.items()
-        if HOOKS[hook].meta.kind is not HookKind.PROVIDER
-    ]
+    """Counts of all hooks; of one that registers, of what its providers were called for since,
+    without the one registration in each process. `process`: where the reports come from."""
+    found = []
+    for report in reports:
+        for hook, calls in report.calls.items():
+            registers = HOOKS[hook].meta.kind is HookKind.PROVIDER
+            if registers and calls <= 1:
+                continue
+            found.append(
+                PluginCallStats(
+                    plugin=report.name,
+                    hook=hook,
+                    process=process,
+                    calls=calls - 1 if registers else calls,
+                    errors=report.errors[hook],
+                    seconds=report.seconds[hook],
+                )
+            )
+    return found
 
 
 def merged_reports(

@@ -1,7 +1,8 @@
 """The whole contract as data: what `hookspecs/api.json` holds and `diff` compares.
 
-`python -m framework.plugins.snapshot` prints it, `--write` updates the committed file, and
-`--against FILE` fails when the change since FILE needs a higher API_VERSION.
+`python -m framework.plugins.snapshot` prints it. `--write` updates the committed file, `--against`
+fails when the change since an older contract needs a higher API_VERSION or removes what was not
+announced, and `--release` keeps the present version for good.
 """
 
 from __future__ import annotations
@@ -10,31 +11,44 @@ import argparse
 import enum
 import importlib
 import inspect
-import json
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import msgspec
 
 import hookspecs
+from framework.plugins.deprecation_rules import removal_problems, table_problems
 from framework.plugins.diff import missing_bump
+from framework.plugins.released import (
+    SNAPSHOT_FILE,
+    add_release,
+    damaged_releases,
+    find_snapshot,
+    newest_release,
+    released_versions,
+    snapshot_text,
+    snapshot_version,
+)
 from framework.plugins.specs import HOOKS
+from hookspecs import deprecated
+from hookspecs.errors import ConfigError
 from hookspecs.hooks import EngineHooks
 from hookspecs.kinds import PLUGIN_KINDS
 from hookspecs.version import API_VERSION
 
-__all__ = ["SNAPSHOT_FILE", "build_snapshot", "load_snapshot", "main", "snapshot_text"]
+__all__ = ["build_snapshot", "contract_problems", "main"]
 
-SNAPSHOT_FILE: Final = Path(hookspecs.__file__).parent / "api.json"
+LEFT_OUT: Final = ("hookspecs.config", "hookspecs.deprecated")
+"""The configuration has a schema of its own; the rows of deprecations are data here."""
 
 
 def build_snapshot() -> dict[str, Any]:
     """Hooks, plugin kinds, contracts, structs (events, contexts, data types), enumerations
-    (capabilities among them) and errors. Annotations are given as they are written."""
+    (capabilities among them), errors, and what of them is deprecated. Annotations are given as
+    they are written."""
     snapshot: dict[str, Any] = {
         "api_version": list(API_VERSION),
         "hooks": {name: _hook(name) for name in HOOKS},
@@ -52,6 +66,14 @@ def build_snapshot() -> dict[str, Any]:
         "structs": {},
         "enums": {},
         "errors": {},
+        "deprecated": {
+            row.subject: {
+                "since": row.since,
+                "removed_in": row.removal.removed_in,
+                "instead": row.instead,
+            }
+            for row in deprecated.DEPRECATIONS
+        },
     }
     for cls in _public_classes():
         section, entry = _class(cls)
@@ -60,27 +82,15 @@ def build_snapshot() -> dict[str, Any]:
     return snapshot
 
 
-def snapshot_text(snapshot: dict[str, Any]) -> str:
-    """As JSON; equal snapshots give equal text."""
-    return json.dumps(snapshot, indent=1, sort_keys=True) + "\n"
-
-
-def load_snapshot(path: Path) -> dict[str, Any]:
-    """A snapshot from a file."""
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
-
-
 def _modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(hookspecs.__path__, "hookspecs."):
         yield importlib.import_module(found.name)
 
 
 def _public_classes() -> Iterator[type]:
-    """Classes that a module of hookspecs defines and exports. The configuration is left out:
-    it has a schema of its own."""
+    """Classes that a module of hookspecs defines and exports."""
     for module in _modules():
-        if module.__name__ == "hookspecs.config":
+        if module.__name__ in LEFT_OUT:
             continue
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
@@ -181,23 +191,58 @@ def _signature(function: Any) -> str:
     return str(inspect.signature(function))
 
 
+def contract_problems(old: dict[str, Any] | None, new: dict[str, Any]) -> list[str]:
+    """What stands against `new` as a successor of `old` (None: it is the first): its version, and
+    deprecations and removals since the newest release."""
+    newest = newest_release()
+    problems = [*table_problems(new, newest)]
+    wrong_version = missing_bump(old, new) if old is not None else None
+    problems += [] if wrong_version is None else [wrong_version]
+    if newest is not None:
+        problems += removal_problems(newest, new, released_versions())
+    return problems
+
+
+def _release(present: dict[str, Any]) -> list[str]:
+    """Keep the snapshot of the present version; returns what forbids it."""
+    version, newest = snapshot_version(present), newest_release()
+    problems = [*damaged_releases(), *contract_problems(newest, present)]
+    if SNAPSHOT_FILE.read_text(encoding="utf-8") != snapshot_text(present):
+        problems.append(f"{SNAPSHOT_FILE.name} is not what the code says; update it with --write")
+    if not problems and version in released_versions():
+        problems.append(f"{version} is released; the next release needs a higher API_VERSION")
+    if not problems:
+        print(f"{add_release(present)} keeps contract {version}")
+    return problems
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"update {SNAPSHOT_FILE.name}")
-    parser.add_argument("--against", type=Path, help="an older snapshot")
+    parser = argparse.ArgumentParser(
+        prog="python -m framework.plugins.snapshot", description="The contract as data."
+    )
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help=f"update {SNAPSHOT_FILE.name}")
+    action.add_argument(
+        "--against", metavar="OLD", help="compare with an older contract: a version or a file"
+    )
+    action.add_argument("--release", action="store_true", help="keep the present version for good")
     given = parser.parse_args(arguments)
-    snapshot = build_snapshot()
+    snapshot, problems = build_snapshot(), list[str]()
     if given.against is not None:
-        problem = missing_bump(load_snapshot(given.against), snapshot)
-        if problem is not None:
-            print(problem, file=sys.stderr)
-            return 1
+        try:
+            problems = contract_problems(find_snapshot(given.against, snapshot), snapshot)
+        except ConfigError as error:
+            parser.error(str(error))
+    elif given.release:
+        problems = _release(snapshot)
     elif given.write:
         SNAPSHOT_FILE.write_text(snapshot_text(snapshot), encoding="utf-8")
     else:
         print(snapshot_text(snapshot), end="")
-    return 0
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

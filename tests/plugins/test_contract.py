@@ -15,7 +15,8 @@ import pytest
 
 import framework
 from framework.plugins.diff import Bump, ChangeKind, diff_snapshots, missing_bump, required_bump
-from framework.plugins.snapshot import SNAPSHOT_FILE, build_snapshot, main, snapshot_text
+from framework.plugins.released import SNAPSHOT_FILE, snapshot_text
+from framework.plugins.snapshot import build_snapshot, main
 from framework.plugins.specs import HOOKS, KIND_OF_HOOK
 from hookspecs import EngineHooks, HookKind, ProcessRole
 from hookspecs.events import Event
@@ -189,10 +190,44 @@ def test_what_a_change_means(
     assert required_bump(changes) is (Bump.MAJOR if kind == "breaking" else Bump.MINOR)
 
 
-def test_a_hook_that_is_not_stable_may_change(old: dict[str, Any]) -> None:
-    provisional = changed(old, ("hooks", "on_cache_reset", "tier"), "provisional")
-    new = changed(provisional, ("hooks", "on_cache_reset", "signature"), "(self)")
-    assert required_bump(diff_snapshots(provisional, new)) is Bump.MINOR
+PROVISIONAL = ("hooks", "register_tracers", "tier")
+TRACER = ("contracts", "hookspecs.contracts.stats.Tracer", "methods", "on_request_finished")
+TRACER_CONTEXT = ("structs", "hookspecs.contracts.stats.TracerContext", "fields", "options")
+LOGGER = ("contracts", "hookspecs.contracts.stats.StatLogger", "methods", "record")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "bump"),
+    [
+        (("hooks", "register_tracers", "signature"), "(self, x)", Bump.MINOR),
+        (("hooks", "register_tracers"), ..., Bump.MINOR),
+        (("kinds", "tracer", "setting"), None, Bump.MINOR),
+        (TRACER, ..., Bump.MINOR),
+        (TRACER_CONTEXT, ..., Bump.MINOR),
+        # In the same module, of a kind that is stable.
+        (LOGGER, ..., Bump.MAJOR),
+    ],
+)
+def test_what_is_not_stable_may_change_in_a_minor_version(
+    old: dict[str, Any], path: tuple[str, ...], value: Any, bump: Bump
+) -> None:
+    provisional = changed(old, PROVISIONAL, "provisional")
+    changes = diff_snapshots(provisional, changed(provisional, path, value))
+    assert required_bump(changes) is bump
+    expected = ChangeKind.PROVISIONAL if bump is Bump.MINOR else ChangeKind.BREAKING
+    assert {change.kind for change in changes} == {expected}
+
+
+def test_a_module_of_contracts_that_are_not_stable_may_change_as_a_whole(
+    old: dict[str, Any],
+) -> None:
+    path = ("structs", "hookspecs.contracts.parallel.EngineLoad", "fields", "engine_index")
+    kinds = ("coordinator", "load_balancer")
+    for kind in kinds:
+        old = changed(old, ("hooks", old["kinds"][kind]["hook"], "tier"), "provisional")
+    assert required_bump(diff_snapshots(old, changed(old, path, ...))) is Bump.MINOR
+    stable = changed(old, ("hooks", old["kinds"][kinds[0]]["hook"], "tier"), "stable")
+    assert required_bump(diff_snapshots(stable, changed(stable, path, ...))) is Bump.MAJOR
 
 
 def test_no_change_needs_no_bump(old: dict[str, Any]) -> None:

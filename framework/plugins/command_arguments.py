@@ -1,0 +1,35 @@
+"""The struct of arguments that an engine command declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from framework.plugins.manifest import is_options_struct
+
+__all__ = ["wrong_arguments"]
+
+
+def wrong_arguments(command: type[Any]) -> str | None:
+    """What is wrong with the `Arguments` of a subclass of `EngineCommand`, if anything."""
+    arguments = command.Arguments
+    what = f"{command.__name__}.Arguments"
+    if not is_options_struct(arguments):
+        return f"{what} is {arguments!r}; it must be a msgspec.Struct class"
+    config = arguments.__struct_config__
+    lacks = [
+        name
+        for name, there in (
+            ("frozen", config.frozen),
+            ("forbid_unknown_fields", config.forbid_unknown_fields),
+        )
+        if not there
+    ]
+    if lacks:
+        return f"{what} must be {' and '.join(lacks)}"
+    try:
+        msgspec.msgpack.Decoder(arguments)
+    except (TypeError, NameError) as error:
+        return f"{what} can not be read: {error}"
+    return None
