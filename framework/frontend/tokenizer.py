@@ -7,9 +7,11 @@ decode may be called from several threads at once.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from framework.frontend.checks import encodable, plain
 from framework.frontend.token_bytes import byte_reader
@@ -19,6 +21,9 @@ from hookspecs.contracts.model import ResolvedModel
 from hookspecs.errors import InvalidRequestError, ModelNotFoundError, UnsupportedModelError
 
 __all__ = ["Tokenizer", "load_tokenizer"]
+
+_GENERIC: Final = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names of the class that takes a tokenizer.json as it is."""
 
 
 class Tokenizer:
@@ -178,10 +183,9 @@ def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | Non
         return None
     if config.trust_remote_code:
         refuse_foreign_code(path)
-    from transformers import AutoTokenizer
-
+    kind = _class_for(path)
     try:
-        pretrained = AutoTokenizer.from_pretrained(
+        pretrained = kind.from_pretrained(
             path, trust_remote_code=config.trust_remote_code, local_files_only=True
         )
     except OSError as error:
@@ -194,3 +198,27 @@ def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | Non
             f"the tokenizer at {path!r} can not be used: {type(error).__name__}: {error}"
         ) from error
     return Tokenizer(pretrained)
+
+
+def _class_for(path: str) -> Any:
+    """What loads the tokenizer. `AutoTokenizer` brings torch with it, so it is asked only where
+    there is a choice: not for a tokenizer of no class of its own, in a directory without a
+    model."""
+    if _named_class(path) in _GENERIC and not Path(path, "config.json").exists():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def _named_class(path: str) -> object:
+    """What tokenizer_config.json names; None if there is no such file, or code goes with it."""
+    try:
+        config = json.loads(Path(path, "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None  # the library says what is wrong
+    if not isinstance(config, dict) or "auto_map" in config:
+        return None
+    return config.get("tokenizer_class")

@@ -1,0 +1,1 @@
+"""An executor whose worker runs in a thread of its own."""
