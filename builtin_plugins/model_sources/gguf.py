@@ -10,8 +10,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from builtin_plugins.model_sources.directory import describe, refuse_revision
-from builtin_plugins.model_sources.gguf_cache import cache_directory, file_digest
+from builtin_plugins.model_sources.gguf_cache import file_digest
 from builtin_plugins.model_sources.local_path import local_path
+from framework.sdk.cache import cache_directory
 from hookspecs.contracts.model import ModelSource, ResolvedModel
 from hookspecs.errors import ModelNotFoundError
 
@@ -46,8 +47,7 @@ class GgufSource(ModelSource):
             directory = self._converted(path)
         except OSError as error:
             raise ModelNotFoundError(
-                f"model {name!r} could not be converted into the cache {str(cache_directory())!r} "
-                f"({error}). The converted model takes 4 bytes a parameter there. Make room, or "
+                f"model {name!r} could not be converted into the cache ({error}). The converted model takes 4 bytes a parameter there. Make room, or "
                 "set FRAMEWORK_CACHE_DIR to a directory that can be written."
             ) from error
         return describe(self.context, name, directory)

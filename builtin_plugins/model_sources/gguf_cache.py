@@ -1,4 +1,4 @@
-"""Where converted GGUF files are kept, and the digest that names them."""
+"""The digest that names a converted GGUF file."""
 
 from __future__ import annotations
 
@@ -9,24 +9,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from builtin_plugins.model_sources.local_path import local_path
-
-__all__ = ["cache_directory", "file_digest"]
+__all__ = ["file_digest"]
 
 _CHUNK = 16 << 20  # bytes
-
-
-def cache_directory() -> Path:
-    """FRAMEWORK_CACHE_DIR, else XDG_CACHE_HOME/engine-framework, else ~/.cache/engine-framework.
-
-    Raises ModelNotFoundError where that is no path, as in a container without a home directory.
-    """
-    own = os.environ.get("FRAMEWORK_CACHE_DIR")
-    if own:
-        return local_path("FRAMEWORK_CACHE_DIR", own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    cache = Path(base) if base else local_path("the home directory", "~") / ".cache"
-    return cache / "engine-framework"
 
 
 def file_digest(path: Path, directory: Path, progress: Callable[[str, float], None]) -> str:

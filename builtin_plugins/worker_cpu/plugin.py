@@ -26,6 +26,7 @@ class CpuWorkerPlugin(EngineHooks):
             "builtin_plugins.worker_cpu.worker:CpuWorker",
             capabilities=frozenset(
                 {
+                    WorkerCapability.LOGITS_PROCESSORS,
                     WorkerCapability.POOLING,
                     WorkerCapability.PROFILE,
                     WorkerCapability.PROMPT_EMBEDS,

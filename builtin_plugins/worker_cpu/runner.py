@@ -14,6 +14,7 @@ from builtin_plugins.worker_cpu.inputs import StepInputs, attention_metadata, fl
 from builtin_plugins.worker_cpu.kv_buffers import LayerCache
 from builtin_plugins.worker_cpu.pooling import HiddenPiece, Pooler
 from builtin_plugins.worker_cpu.prompt_logprobs import PromptPiece, logprobs_of, prompt_pieces
+from framework.sdk.logits_processors import LogitsProcessors
 from hookspecs.contracts.attention import AttentionBackend, AttentionMetadata
 from hookspecs.contracts.logits import Sampler
 from hookspecs.contracts.model import LoadedModel, ModelInfo
@@ -56,12 +57,14 @@ class CpuModelRunner(ModelRunner):
         info: ModelInfo,
         backend: AttentionBackend,
         sampler: Sampler,
+        processors: LogitsProcessors,
         caches: dict[int, LayerCache],
         batch: InputBatch,
     ) -> None:
         self._info = info
         self._backend = backend
         self._sampler = sampler
+        self._processors = processors
         self._batch = batch
         self._metadata: list[AttentionMetadata] = []
         """Of the forward that runs, one a KV cache group."""
@@ -136,7 +139,9 @@ class CpuModelRunner(ModelRunner):
         )
         if not len(rows):
             return output
-        sampled = self._sampler.sample(forward.logits[: len(rows)], scheduled.slots[rows])
+        sampled = self._processors.sample(
+            self._sampler, forward.logits[: len(rows)], scheduled.slots[rows]
+        )
         good = np.ones(len(rows), dtype=np.bool_)
         for index, failure in sampled.failures.items():
             good[index] = False
@@ -178,6 +183,7 @@ class CpuModelRunner(ModelRunner):
     def _update_batch(self, scheduled: SchedulerOutput) -> None:
         for slot in scheduled.released_slots:
             self._batch.remove(slot)
+            self._processors.remove(slot)
             failed = self._failures.pop(slot, None) is not None
             if not failed and not self._pooler.remove(slot):
                 self._sampler.remove(slot)
@@ -189,18 +195,25 @@ class CpuModelRunner(ModelRunner):
     def _add(self, request: NewRequest) -> None:
         """A request that can not run still takes part in the forward, with harmless tokens, since
         the step counts them; it never gets a token."""
+        # Not poisoned: nothing is computed for it that others could take for its tokens.
+        failure: RowFailure | None = None
         reason = refusal(request, self._info)
-        if reason is None and request.pooling is not None:
-            self._pooler.add(request, request.pooling)
-        elif reason is None:
-            try:
-                self._sampler.add(request)
-            except RequestError as error:
-                reason = str(error)
         if reason is not None:
-            # Not poisoned: nothing is computed for it that others could take for its tokens.
-            self._failures[request.slot] = RowFailure(message=reason, poisoned=False)
-        self._batch.add(request, runs=reason is None)
+            failure = RowFailure(reason, poisoned=False)
+        elif request.pooling is not None:
+            self._pooler.add(request, request.pooling)
+        else:
+            failure = self._processors.add(request) or self._add_to_sampler(request)
+        if failure is not None:
+            self._failures[request.slot] = failure
+        self._batch.add(request, runs=failure is None)
+
+    def _add_to_sampler(self, request: NewRequest) -> RowFailure | None:
+        try:
+            self._sampler.add(request)
+        except RequestError as error:
+            return RowFailure(str(error), poisoned=False)
+        return None
 
     def _embeds(self, inputs: StepInputs) -> torch.Tensor | None:
         """[tokens, hidden size] when a row has prompt embeddings, else None."""

@@ -21,6 +21,7 @@ from builtin_plugins.worker_cpu.memory import (
 from builtin_plugins.worker_cpu.profile import TraceRecorder
 from builtin_plugins.worker_cpu.runner import CpuModelRunner
 from builtin_plugins.worker_cpu.weights import given_tensors
+from framework.sdk.logits_processors import LogitsProcessors
 from framework.sdk.sleep import SleepState
 from hookspecs.config import Dtype
 from hookspecs.contracts.attention import AttentionBackend, AttentionCapability
@@ -44,6 +45,7 @@ class CpuWorker(Worker):
 
     capabilities: ClassVar[frozenset[WorkerCapability]] = frozenset(
         {
+            WorkerCapability.LOGITS_PROCESSORS,
             WorkerCapability.POOLING,
             WorkerCapability.PROFILE,
             WorkerCapability.PROMPT_EMBEDS,
@@ -128,6 +130,7 @@ class CpuWorker(Worker):
             info=info,
             backend=self._backend,
             sampler=sampler,
+            processors=LogitsProcessors(self.context.create_logits_processors, info.vocab_size),
             caches=allocate_buffers(kv_config, self._specs, self._backend),
             batch=InputBatch(kv_config, max_num_seqs, self.context.max_model_len),
         )

@@ -14,6 +14,7 @@ __all__ = ["CAPABILITIES", "ScriptedOptions"]
 CAPABILITIES = frozenset(
     {
         WorkerCapability.ASYNC_STEPPING,
+        WorkerCapability.LOGITS_PROCESSORS,
         WorkerCapability.POOLING,
         WorkerCapability.PROMPT_LOGPROBS,
         WorkerCapability.SLEEP,

@@ -11,10 +11,11 @@ from builtin_plugins.worker_scripted.batch import ScriptedBatch
 from builtin_plugins.worker_scripted.options import ScriptedOptions
 from builtin_plugins.worker_scripted.pooling import ScriptedPooler
 from builtin_plugins.worker_scripted.rule import next_tokens
-from builtin_plugins.worker_scripted.sampler_rows import SamplerRows, plain_greedy
+from builtin_plugins.worker_scripted.sampler_rows import SamplerRows
 from builtin_plugins.worker_scripted.script import Script, parse_script
 from builtin_plugins.worker_scripted.verify import StepVerifier
 from builtin_plugins.worker_scripted.weights import INITIAL_OFFSET
+from framework.sdk.logits_processors import LogitsProcessors
 from hookspecs.contracts.logits import Sampler
 from hookspecs.contracts.worker import ModelRunner
 from hookspecs.errors import RequestError, UnsupportedFeatureError
@@ -45,12 +46,13 @@ class ScriptedRunner(ModelRunner):
         batch: ScriptedBatch,
         verifier: StepVerifier | None,
         create_sampler: Callable[[], Sampler],
+        processors: LogitsProcessors,
     ) -> None:
         self._vocab_size = options.vocab_size
         self._eos = options.eos_token_id
         self._batch = batch
         self._verifier = verifier
-        self._sampled = SamplerRows(create_sampler, options.vocab_size)
+        self._sampled = SamplerRows(create_sampler, processors, options.vocab_size)
         self._pooler = ScriptedPooler(len(batch.num_tokens))
         self._scripts: dict[int, Script] = {}
         self._failed: dict[int, RowFailure] = {}
@@ -129,8 +131,10 @@ class ScriptedRunner(ModelRunner):
             script = parse_script(params, self._vocab_size)
             if script is not None:
                 self._scripts[slot] = script
-            if not plain_greedy(params) or (script is not None and script.has_logits):
-                self._sampled.add(request)
+            given = script is not None and script.has_logits
+            failure = self._sampled.add(request, given_logits=given)
+            if failure is not None:
+                self._failed[slot] = failure
         except RequestError as error:
             self._failed[slot] = RowFailure(str(error), plugin=_PLUGIN, poisoned=False)
         # One that resumes after its first output has given those of its prompt.

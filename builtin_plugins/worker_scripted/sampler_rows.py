@@ -1,4 +1,4 @@
-"""Rows that go through the configured sampler."""
+"""Rows that go through logits processors and the configured sampler."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from framework.sdk.logits_processors import LogitsProcessors
 from hookspecs.contracts.logits import SampledBatch, Sampler
 from hookspecs.types.columns import Float32Column, Int32Column
 from hookspecs.types.sampling import SamplingParams
-from hookspecs.types.step import LogprobColumns, NewRequest
+from hookspecs.types.step import LogprobColumns, NewRequest, RowFailure
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TOKEN_LOGIT", "SamplerRows", "plain_greedy"]
+__all__ = ["TOKEN_LOGIT", "SamplerRows"]
 
 TOKEN_LOGIT = 20.0
 """Logit of a row's token; the other tokens have 0."""
@@ -28,19 +29,34 @@ class SamplerRows:
     It is created for the first request that needs it: plain ones load no torch.
     """
 
-    def __init__(self, create_sampler: Callable[[], Sampler], vocab_size: int) -> None:
+    def __init__(
+        self,
+        create_sampler: Callable[[], Sampler],
+        processors: LogitsProcessors,
+        vocab_size: int,
+    ) -> None:
         self._create_sampler = create_sampler
+        self._processors = processors
         self._vocab_size = vocab_size
         self._sampler: Sampler | None = None
         self.slots: set[int] = set()
 
-    def add(self, request: NewRequest) -> None:
-        """A request that needs the sampler starts. RequestError if the sampler refuses it."""
-        self._lazy().add(request)
-        self.slots.add(request.slot)
+    def add(self, request: NewRequest, *, given_logits: bool) -> RowFailure | None:
+        """A request starts, with scripted logits or without; it becomes one of `slots` if it
+        needs the sampler. Its failure if its logits processors can not run. RequestError if the
+        sampler refuses it."""
+        failure = self._processors.add(request)
+        if failure is not None:
+            return failure
+        processed = request.slot in self._processors
+        if processed or given_logits or not _plain_greedy(request.sampling_params):
+            self._lazy().add(request)
+            self.slots.add(request.slot)
+        return None
 
     def remove(self, slot: int) -> None:
         """A slot became free; it need not be one of `slots`."""
+        self._processors.remove(slot)
         if slot in self.slots:
             self.slots.remove(slot)
             self._lazy().remove(slot)
@@ -54,7 +70,7 @@ class SamplerRows:
         logits = self._logits_for(tokens)
         for index, row in given.items():
             logits[index] = torch.from_numpy(row)
-        return self._lazy().sample(logits, slots)
+        return self._processors.sample(self._lazy(), logits, slots)
 
     def prompt_logprobs(
         self, predicted: Int32Column, targets: Int32Column, count: int, *, first: bool
@@ -83,7 +99,7 @@ class SamplerRows:
         return logits
 
 
-def plain_greedy(params: SamplingParams) -> bool:
+def _plain_greedy(params: SamplingParams) -> bool:
     """Whether the most likely token is the output, whatever the logits are."""
     return (
         params.greedy

@@ -10,6 +10,7 @@ from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOption
 from builtin_plugins.worker_scripted.runner import ScriptedRunner
 from builtin_plugins.worker_scripted.verify import StepVerifier
 from builtin_plugins.worker_scripted.weights import INITIAL_OFFSET, given_offset
+from framework.sdk.logits_processors import LogitsProcessors
 from framework.sdk.sleep import SleepState
 from hookspecs.contracts.logits import Sampler, SamplerContext
 from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext, command
@@ -26,8 +27,9 @@ class ScriptedWorker(Worker):
     """For tests: what a request outputs is in its `extensions["scripted"]` (see `script`), or a
     function of all its tokens (see `rule`), and every step is checked (see `verify`).
 
-    A request that is plain greedy gets its token directly; any other goes through the
-    configured sampler, with logit 20 for its token and 0 for the rest, or with scripted logits.
+    A request that is plain greedy gets its token directly; any other, and one with logits
+    processors, goes through these and the configured sampler, with logit 20 for its token and 0
+    for the rest, or with scripted logits.
     A pooling request gets the vector that `pooling` says.
     """
 
@@ -76,7 +78,12 @@ class ScriptedWorker(Worker):
         max_num_seqs = self.context.config.scheduler.max_num_seqs
         batch = ScriptedBatch(max_num_seqs, self.context.max_model_len)
         self.verifier = StepVerifier(kv_config, batch) if self._options.verify else None
-        self._runner = ScriptedRunner(self._options, batch, self.verifier, self._create_sampler)
+        processors = LogitsProcessors(
+            self.context.create_logits_processors, self._options.vocab_size
+        )
+        self._runner = ScriptedRunner(
+            self._options, batch, self.verifier, self._create_sampler, processors
+        )
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         assert self._runner is not None

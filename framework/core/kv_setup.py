@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hookspecs.config import CacheConfig
-from hookspecs.errors import ConfigError
+from hookspecs.errors import ConfigError, ContractViolation
 from hookspecs.types.kv import KVCacheConfig, KVCacheGroup, KVLayerSpec
 
 __all__ = ["form_groups", "make_kv_config"]
@@ -29,7 +29,7 @@ def form_groups(specs: list[KVLayerSpec], *, windows: bool) -> tuple[KVCacheGrou
         return (KVCacheGroup(layers=tuple(spec.layer for spec in specs)),)
     if not windows:
         kinds = {None: [spec.layer for spec in specs]}
-    size = min(map(len, kinds.values()), default=1)
+    size = min(map(len, kinds.values()))
     groups: list[KVCacheGroup] = []
     for window in sorted(kinds, key=lambda w: (w is not None, w or 0)):
         layers = kinds[window]
@@ -58,9 +58,14 @@ def make_kv_config(
             f"cache.num_blocks is {cache.num_blocks} and cache.kv_bytes is {cache.kv_bytes}; "
             "give one of them"
         )
+    if not specs:
+        raise ContractViolation(
+            "kv_layer_specs is empty. Blocks also bound how many tokens are in the engine: a "
+            "worker that keeps no KV describes one layer of a few bytes"
+        )
     groups = form_groups(specs, windows=windows)
     by_layer = {spec.layer: spec for spec in specs}
-    num_buffers = max((len(group.layers) for group in groups), default=0)
+    num_buffers = max(len(group.layers) for group in groups)
     # Buffer i holds layer i of every group; layers of one buffer have equal bytes a token.
     per_token = sum(
         max(by_layer[g.layers[i]].bytes_per_token for g in groups if i < len(g.layers))

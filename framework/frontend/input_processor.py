@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -55,11 +55,13 @@ class InputProcessor:
         *,
         calls: Calls,
         request_options: Mapping[str, type[msgspec.Struct]] | None = None,
+        logits_processors: Collection[str] = (),
         limits: SamplingLimits | None = None,
         client_index: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`request_options`: see PluginManager. ConfigError if the model's recommended sampling
+        """`request_options`: see PluginManager. `logits_processors`: names of the providers of
+        that kind. ConfigError if the model's recommended sampling
         parameters are not valid: that is told at start, not to every request."""
         self.config = config
         self.model = model
@@ -68,6 +70,7 @@ class InputProcessor:
         self.limits = limits or SamplingLimits()
         self._calls = calls
         self._request_options = request_options or {}
+        self._logits_processors = frozenset(logits_processors)
         self._client_index = client_index
         self._clock = clock
         self._handles = itertools.count()
@@ -303,6 +306,15 @@ class InputProcessor:
                 f"prompt_logprobs are not supported by the worker {self.engine_info.worker!r}",
                 param="prompt_logprobs",
                 value=params.prompt_logprobs,
+            )
+        processors = self._logits_processors.intersection(params.extensions)
+        if processors and WorkerCapability.LOGITS_PROCESSORS not in self.engine_info.capabilities:
+            raise InvalidRequestError(
+                f"extensions name the logits processors {', '.join(sorted(processors))}, which "
+                f"the worker {self.engine_info.worker!r} does not apply: it does not declare the "
+                f"capability {WorkerCapability.LOGITS_PROCESSORS}",
+                param="extensions",
+                value=sorted(processors),
             )
 
     def _checked_copy(self, request_id: str, params: SamplingParams) -> SamplingParams:

@@ -49,6 +49,9 @@ class FrontEndParts(NamedTuple):
                 info,
                 calls=calls,
                 request_options=self.plugins.request_options(),
+                logits_processors=[
+                    found.provider.name for found in self.plugins.providers("logits_processor")
+                ],
                 client_index=client_index,
             ),
             OutputProcessor(self.tokenizer, calls=calls, tracing=bool(self.tracers.names)),

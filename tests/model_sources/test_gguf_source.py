@@ -12,7 +12,8 @@ import pytest
 
 from builtin_plugins.model_sources import gguf as source_module
 from builtin_plugins.model_sources.gguf import GgufSource
-from builtin_plugins.model_sources.gguf_cache import cache_directory, file_digest
+from builtin_plugins.model_sources.gguf_cache import file_digest
+from framework.sdk.cache import cache_directory
 from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
 
 _RESOLVE = """

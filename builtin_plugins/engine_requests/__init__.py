@@ -1,0 +1,1 @@
+"""The engine command `requests`: what runs and what waits."""

@@ -1,0 +1,7 @@
+"""`python -m framework` is the command `framework`."""
+
+import sys
+
+from framework.cli.main import main
+
+sys.exit(main())

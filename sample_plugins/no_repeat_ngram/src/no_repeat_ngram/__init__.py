@@ -1,0 +1,1 @@
+"""A logits processor: no sequence of n tokens occurs twice in a request's text."""
