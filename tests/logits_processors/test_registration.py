@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from builtin_plugins.worker_scripted.options import ScriptedOptions
 from builtin_plugins.worker_scripted.worker import ScriptedWorker
 from framework.plugins.check import check_plugin
 from hookspecs import EngineHooks, PluginInfo, ProcessRole, Provider, SamplingParams, hookimpl
@@ -67,7 +68,7 @@ class _WithoutProcessors(ScriptedWorker):
 
 
 def test_a_worker_that_applies_none_refuses_the_request() -> None:
-    lacking = providing("worker", _WithoutProcessors)
+    lacking = providing("worker", _WithoutProcessors, options=ScriptedOptions)
     with (
         launch_scripted(
             plugins=[plugin, lacking],
