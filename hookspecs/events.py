@@ -76,7 +76,8 @@ class PluginFailed(Event, frozen=True, kw_only=True):
     error: str
     """Type and message."""
     action: str
-    """What was done: `logged`, `quarantined`, `detached`, `request failed`."""
+    """What was done: `logged`, `quarantined`, `detached`, `request failed`,
+    `command failed`."""
     role: ProcessRole
 
 

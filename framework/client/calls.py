@@ -9,6 +9,7 @@ import msgspec
 
 from framework.core.commands import command_of
 from framework.process.remote_error import remote_error
+from hookspecs.errors import InvalidRequestError
 from hookspecs.types.commands import CommandArguments
 from hookspecs.types.outputs import UtilityResult
 
@@ -25,7 +26,10 @@ def new_call_id() -> int:
 def result_of(arguments: CommandArguments, answer: UtilityResult) -> Any:
     """The typed result; raises what the engine core raised."""
     if answer.error_type is not None:
-        raise remote_error(answer.error_type, answer.error or "")
+        error = remote_error(answer.error_type, answer.error or "")
+        if isinstance(error, InvalidRequestError):
+            error.param = answer.param
+        raise error
     return msgspec.convert(answer.result, command_of(arguments).result)
 
 

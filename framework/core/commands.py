@@ -19,6 +19,7 @@ from hookspecs.types.commands import (
     ListAdapters,
     LoadAdapter,
     Pause,
+    PluginCommand,
     ResetPrefixCache,
     Resume,
     Sleep,
@@ -30,7 +31,15 @@ from hookspecs.types.commands import (
 )
 from hookspecs.types.control import EngineStatus, PauseMode, WakeTag
 
-__all__ = ["COMMANDS", "Command", "check_arguments", "command_of", "operation_of", "perform"]
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "check_arguments",
+    "command_of",
+    "operation_of",
+    "perform",
+    "shown_name",
+]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -79,6 +88,7 @@ _ALL: Final = (
     Command(
         "unload_adapter", UnloadAdapter, EngineStatus, Operations.unload_adapter, Operation.ADAPTERS
     ),
+    Command("plugin_command", PluginCommand, Any, Operations.plugin_command, Operation.PLUGIN),
 )
 COMMANDS: Final = {command.name: command for command in _ALL}
 _BY_TYPE: Final = {command.arguments: command for command in _ALL}
@@ -103,6 +113,13 @@ def command_of(arguments: CommandArguments) -> Command:
             f"{', '.join(each.__name__ for each in _BY_TYPE)}"
         )
     return command
+
+
+def shown_name(arguments: CommandArguments) -> str:
+    """What these arguments call, for people: of a plugin's command its own name."""
+    if isinstance(arguments, PluginCommand):
+        return arguments.command
+    return command_of(arguments).name
 
 
 def check_arguments(arguments: CommandArguments) -> CommandArguments:

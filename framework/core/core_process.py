@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from framework.core.commands import command_of
+from framework.core.commands import shown_name
 from framework.core.engine import EngineCore
 from framework.core.input_thread import (
     Abort,
@@ -25,8 +25,8 @@ from framework.core.input_thread import (
     Wave,
 )
 from framework.core.output_thread import LoopProgress, OutputThread
-from framework.process.remote_error import error_to_send
-from hookspecs.errors import CommandError, EngineDeadError
+from framework.process.remote_error import error_to_send, printable
+from hookspecs.errors import CommandError, EngineDeadError, InvalidRequestError
 from hookspecs.types.commands import CommandArguments, Drain, Resume, WakeUp
 from hookspecs.types.outputs import EngineCoreOutputs, UtilityResult
 from hookspecs.types.request import FinishReason
@@ -121,7 +121,13 @@ class EngineCoreProcess:
                 result = UtilityResult(call_id=call.call_id, result=done.result())
             else:
                 error_type, text = error_to_send(error)
-                result = UtilityResult(call_id=call.call_id, error_type=error_type, error=text)
+                param = error.param if isinstance(error, InvalidRequestError) else None
+                result = UtilityResult(
+                    call_id=call.call_id,
+                    error_type=error_type,
+                    error=text,
+                    param=printable(param) if isinstance(param, str) else None,
+                )
             self._answers.append((call.client_index, result))
 
         # They would take back the drain with which the process ends, and cut requests off.
@@ -143,7 +149,7 @@ class EngineCoreProcess:
             self._output.result(client_index, result)
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:
-        self._progress.begins(command_of(arguments).name)
+        self._progress.begins(shown_name(arguments))
         try:
             return self._core.command(arguments)
         except EngineDeadError as error:

@@ -15,6 +15,7 @@ from framework.core.announce import Announcer
 from framework.core.attribution import Attribution
 from framework.core.commands import perform
 from framework.core.control import Call, ControlPlane
+from framework.core.engine_view import LentEngine
 from framework.core.guards import Exclusive, PhaseGuard
 from framework.core.invariants import (
     check_cache,
@@ -73,6 +74,7 @@ class EngineCore:
         self._table = parts.table
         self._kv_cache = parts.kv_cache
         self._scheduler = parts.scheduler
+        self._side_channels = parts.side_channels
         self._announce = Announcer(parts.calls, parts.engine_index)
         self._outputs = OutputBuilder(parts.engine_index)
         self._roster = Roster(parts)
@@ -102,6 +104,9 @@ class EngineCore:
         self._execute_phase = bind("execute_model", parts.executor.execute_model)
         self._sample_phase = bind("sample_tokens", parts.executor.sample_tokens)
         self._update_phase = bind("update_from_output", parts.scheduler.update_from_output)
+        self._plugin_commands = parts.make_commands(
+            LentEngine(parts.view, parts.kv_cache, self._inside, self._operations.call_workers)
+        )
 
     # Requests
 
@@ -274,6 +279,8 @@ class EngineCore:
             check_result(scheduled, result, self._table, self.parts.model.info)
         ran = self._clock()
         with self._guards["update_from_output"]:
+            if result.side_channel:
+                self._side_channels.receive(scheduled, result)
             applied = apply_result(
                 scheduled, result, self._table, self._kv_cache, self._outputs, self._end
             )
@@ -318,6 +325,8 @@ class EngineCore:
             scheduled.preempted_request_ids = table.take_preempted()
             self._num_preempted += len(scheduled.preempted_request_ids)
             table.advance(scheduled.slots, scheduled.num_scheduled_tokens)
+            if self._side_channels:
+                self._side_channels.send(scheduled)
 
     def _end(self, ending: Ending) -> None:
         """The one way out of a queued request: blocks, queues, slot, output row, observers."""
@@ -411,10 +420,14 @@ class EngineCore:
         self._plane.enter(EngineState.STOPPED)
         self._fail_commands(EngineDeadError(f"the engine core was stopped: {reason}"))
         try:
+            self._plugin_commands.close()
             if orderly:
                 self._announce.engine_stopping(reason)
         finally:
-            self.parts.executor.shutdown()
+            try:
+                self.parts.executor.shutdown()
+            finally:
+                self._side_channels.close()
 
     # What control operations need: `framework.core.operations.Kernel`
 
@@ -473,6 +486,9 @@ class EngineCore:
         except BaseException as error:
             self._lose_workers(command, error)
             raise
+
+    def run_plugin_command(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        return self._plugin_commands.run(name, arguments)
 
     def replace_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> None:
         try:

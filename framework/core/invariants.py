@@ -145,6 +145,10 @@ def check_result(
 
     if result.logprobs is not None:
         _check_logprobs(result, result.logprobs)
+    if result.side_channel and not isinstance(result.side_channel, dict):
+        raise ContractViolation(
+            f"sample_tokens gave a {type(result.side_channel).__name__} as side_channel, no dict"
+        )
 
 
 def _check_pooled(

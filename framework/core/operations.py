@@ -21,6 +21,7 @@ from hookspecs.types.commands import (
     ListAdapters,
     LoadAdapter,
     Pause,
+    PluginCommand,
     ResetPrefixCache,
     Resume,
     Sleep,
@@ -79,6 +80,9 @@ class Kernel(Protocol):
 
     def must_call_workers(self, command: str, args: Sequence[Any]) -> None:
         """The same for one after whose failure nothing is known of the workers' memory."""
+
+    def run_plugin_command(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """The answer of a plugin's command in plain values. InvalidRequestError, CommandError."""
 
     def replace_weights(self, path: str | None, tensors: Mapping[str, Any] | None) -> None:
         """`update_weights` on every worker. InvalidRequestError or CommandError when nothing was
@@ -287,18 +291,27 @@ class Operations:
         return self._kernel.call_workers("stop_profile")
 
     def collective_rpc(self, call: Call, arguments: CollectiveRpc, rule: Transition) -> list[Any]:
+        return self.call_workers(arguments.command, arguments.args, timeout=arguments.timeout_s)
+
+    def call_workers(
+        self, name: str, args: Sequence[Any] = (), *, timeout: float | None = None
+    ) -> list[Any]:
+        """Run a command that workers register, for somebody who is not the kernel. CommandError
+        for one that is unknown or the kernel's own, and while the workers' memory sleeps."""
         self._require_awake()
-        name = arguments.command
         if name in _OWNED:
             raise CommandError(
-                f"the engine must know of {name!r}; use the command {name}, not collective_rpc"
+                f"the engine must know of {name!r}; use the command {name} of the engine itself"
             )
         try:
-            return self._kernel.call_workers(name, arguments.args, timeout=arguments.timeout_s)
+            return self._kernel.call_workers(name, args, timeout=timeout)
         except KeyError as error:
             if getattr(error, "__notes__", None):
                 raise  # the worker's own
             raise CommandError(str(error.args[0])) from error
+
+    def plugin_command(self, call: Call, arguments: PluginCommand, rule: Transition) -> Any:
+        return self._kernel.run_plugin_command(arguments.command, arguments.arguments)
 
     def list_adapters(self, call: Call, arguments: ListAdapters, rule: Transition) -> list[str]:
         self._require_awake()

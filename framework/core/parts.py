@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from framework.core.engine_view import LentEngine
+from framework.core.plugin_commands import PluginCommands
 from framework.core.policy_stack import PolicyStack
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
+from framework.core.side_channels.core_side import CoreSide
 from framework.plugins.calls import Calls
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.executor import Executor
@@ -35,9 +38,12 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     policies: PolicyStack
     executor: Executor
     view: SchedulerView
+    side_channels: CoreSide
     calls: Calls
     phase_plugins: dict[str, str]
     """Step phase to the plugin whose object implements it."""
+    make_commands: Callable[[LentEngine], PluginCommands]
+    """Makes the plugins' commands, from what they are lent of the engine."""
     plugin_of: Callable[[BaseException], str | None]
     """The plugin in whose code an exception was raised."""
     worker_capabilities: frozenset[str]

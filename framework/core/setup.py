@@ -1,15 +1,17 @@
 """Makes an engine core from the configuration and the selected plugins. Core process.
 
-Order, which plugins may rely on: executor and workers (weights), KV cache, cache manager, policies,
-scheduler; the model's files were found before, by `framework.core.choice`. Every feature that a
-missing capability turns off is reported.
+Order, which plugins may rely on: core halves of side channels, executor and workers (weights) with
+their halves, KV cache, cache manager, policies, scheduler, engine commands; the model's files were
+found before, by `framework.core.choice`. Every feature that a missing capability turns off is
+reported.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import cast
 
 from framework.core.choice import choose_worker
@@ -18,9 +20,14 @@ from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
 from framework.core.limits import fit_model_len, fitted_model_len, nominal_model_len
 from framework.core.parts import EngineParts
+from framework.core.plugin_commands import PluginCommands, check_names
 from framework.core.policy_stack import PolicyStack
+from framework.core.request_processors import create_logits_processors
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
+from framework.core.side_channels.core_side import CoreSide
+from framework.core.side_channels.start import create_core_halves
+from framework.core.side_channels.worker_side import with_side_channels
 from framework.plugins.failure import describe
 from framework.plugins.manager import PluginManager
 from hookspecs.contracts.attention import AttentionBackend
@@ -50,21 +57,35 @@ def build_engine_core(
     engine_index: int = 0,
 ) -> tuple[EngineCore, str, KVCacheConfig]:
     """The engine core, the name of its worker, and the shape of its cache."""
+    check_names(plugins)
     worker_name = choose_worker(plugins)
     limit = nominal_model_len(plugins.config, model)
     check_features(plugins, worker_name, report)
     workers: list[Worker] = []
-    executor = _make_executor(plugins, model, worker_name, limit, report, progress, workers)
-    try:
+    with ExitStack() as undo:
+        side_channels = CoreSide(create_core_halves(plugins, engine_index))
+        undo.callback(side_channels.close)
+        executor = _make_executor(
+            plugins, model, worker_name, limit, report, progress, workers, engine_index
+        )
+        undo.callback(executor.shutdown)
         with _starting(plugins):
             executor.start()
             kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
             executor.initialize_kv_cache(kv_config)
         _announce_workers(plugins, workers)
-        core = _build(plugins, model, executor, worker_name, limit, kv_config, report, engine_index)
-    except BaseException:
-        executor.shutdown()
-        raise
+        core = _build(
+            plugins,
+            model,
+            executor,
+            worker_name,
+            limit,
+            kv_config,
+            report,
+            engine_index,
+            side_channels,
+        )
+        undo.pop_all()
     return core, worker_name, kv_config
 
 
@@ -94,6 +115,7 @@ def _build(
     kv_config: KVCacheConfig,
     report: Report,
     engine_index: int,
+    side_channels: CoreSide,
 ) -> EngineCore:
     config = plugins.config
     table = RequestTable(config.scheduler.max_num_seqs)
@@ -148,8 +170,10 @@ def _build(
             policies=stack,
             executor=executor,
             view=view,
+            side_channels=side_channels,
             calls=plugins.calls,
             phase_plugins={phase: found.ref.name for phase, found in by_phase.items()},
+            make_commands=lambda engine: PluginCommands(plugins, engine, engine_index),
             plugin_of=plugins.plugin_of,
             worker_capabilities=plugins.capabilities("worker", worker_name),
             clock=time.monotonic,
@@ -170,6 +194,7 @@ def _build(
                     "kv_cache_manager": config.cache.manager,
                     "executor": config.executor.name,
                     "worker": worker_name,
+                    "side_channels": ",".join(config.engine.side_channels),
                 },
             )
         )
@@ -194,6 +219,7 @@ def _make_executor(
     report: Report,
     progress: Progress,
     workers: list[Worker],
+    engine_index: int,
 ) -> Executor:
     """The executor; the workers that it makes in this process are added to `workers`."""
     config = plugins.config
@@ -233,9 +259,10 @@ def _make_executor(
             create_loader=create_loader,
             create_sampler=create_sampler,
             create_attention=create_attention,
+            create_logits_processors=partial(create_logits_processors, plugins),
             report=report,
         )
-        workers.append(cast(Worker, worker))
+        workers.append(with_side_channels(cast(Worker, worker), plugins, engine_index))
         return workers[-1]
 
     return cast(

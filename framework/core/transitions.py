@@ -34,6 +34,7 @@ class Operation(StrEnum):
     DRAIN = "drain"
     WORKERS = "start_profile, stop_profile, collective_rpc"
     ADAPTERS = "list_adapters, load_adapter, unload_adapter"
+    PLUGIN = "plugin_command"
 
 
 class Outcome(StrEnum):
@@ -271,6 +272,7 @@ def _maintain() -> Iterator[Transition]:
             "stand in the way, or are computed again (preempt_running)",
             _AS_BEFORE,
         )
+        yield _done(Operation.PLUGIN, state, state, _AS_BEFORE, _AS_BEFORE)
         for operation in (Operation.WORKERS, Operation.ADAPTERS):
             if state in (S.SLEEPING, S.WAKING):
                 yield _unchanged(operation, state, f"the engine is {state}; call wake_up first")

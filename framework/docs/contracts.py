@@ -43,7 +43,7 @@ def contract_pages() -> dict[str, str]:
 def _page(kind: PluginKind) -> str:
     contract = class_source(kind.contract)
     module = sys.modules[kind.contract.__module__]
-    attributes = [field for field in contract.fields if not field.annotation.startswith("ClassVar")]
+    attributes = [field for field in contract.fields if field.name != "capabilities"]
     blocks = [
         f"# {kind.name}",
         prose(inspect.cleandoc(module.__doc__ or "")),

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
-import msgspec
-
-from framework.core.commands import COMMANDS
-from framework.frontend.checks import invalid, plain
-from hookspecs.errors import CommandError, InvalidRequestError
+from framework.frontend.named_commands import plain_result, typed_arguments
 from hookspecs.types.commands import (
     CollectiveRpc,
     CommandArguments,
@@ -32,9 +27,6 @@ from hookspecs.types.control import EngineState, EngineStatus, PauseMode, WakeTa
 
 __all__ = ["AsyncControl"]
 
-_FIELD: Final = re.compile(r"`(?:\$\.)?(\w+)[^`]*`$")
-"""Where msgspec's message says which field is wrong: at its end."""
-
 
 class AsyncControl(ABC):
     """What each does in which state is in `docs/control.md`; modes and tags may be given as text.
@@ -48,13 +40,7 @@ class AsyncControl(ABC):
 
     async def command(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """See `EngineClient.command`."""
-        result = await self.run_command(_typed(name, arguments))
-        try:
-            return msgspec.to_builtins(result, enc_hook=_plain_value)
-        except TypeError as error:
-            raise CommandError(f"{name} was done, but its result can not be given: {error}") from (
-                error
-            )
+        return plain_result(name, await self.run_command(typed_arguments(name, arguments)))
 
     async def status(self) -> EngineStatus:
         """The engine's state."""
@@ -150,27 +136,3 @@ class AsyncControl(ABC):
     async def unload_adapter(self, name: str) -> None:
         """Forget an adapter."""
         await self.run_command(UnloadAdapter(name=name))
-
-
-def _typed(name: str, arguments: Mapping[str, Any]) -> CommandArguments:
-    """The arguments of a command given by name. InvalidRequestError says which is wrong."""
-    known = COMMANDS.get(name) if isinstance(name, str) else None
-    if known is None:
-        raise invalid("name", name, f"one of {', '.join(sorted(COMMANDS))}")
-    if not isinstance(arguments, Mapping):
-        raise invalid("arguments", arguments, "a mapping of the command's arguments")
-    try:
-        return msgspec.convert(dict(arguments), known.arguments)
-    except msgspec.ValidationError as error:
-        field = _FIELD.search(str(error))
-        param = field[1] if field is not None else "arguments"
-        raise InvalidRequestError(
-            f"{name}: {error}", param=param, value=plain(arguments.get(param))
-        ) from error
-
-
-def _plain_value(value: Any) -> Any:
-    """Arrays and tensors, which the answer of a worker may hold, as lists."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"a {type(value).__name__} has no plain form")

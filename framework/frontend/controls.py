@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from framework.frontend.named_commands import plain_result, typed_arguments
 from hookspecs.types.commands import (
     CollectiveRpc,
     CommandArguments,
@@ -33,6 +34,11 @@ class Controls(ABC):
     @abstractmethod
     def run_command(self, arguments: CommandArguments) -> Any:
         """Run a control command and wait for its answer; raises its failure."""
+
+    def command(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Run a command by its name, also one that a plugin provides (`EngineCommand`); the result
+        in plain values. The rules are those of `EngineClient.command`."""
+        return plain_result(name, self.run_command(typed_arguments(name, arguments)))
 
     def status(self) -> EngineStatus:
         """The engine's state."""

@@ -71,7 +71,8 @@ class Executor(ABC):
     @abstractmethod
     def sample_tokens(self, grammar: GrammarOutput | None) -> Future[ModelRunnerOutput]:
         """Sample from the oldest launched forward that has not been sampled. Exactly one call
-        after each `execute_model`. Futures complete in order."""
+        after each `execute_model`, also when that forward fails later: then both futures fail.
+        Futures complete in order."""
 
     @abstractmethod
     def collective_rpc(
@@ -100,4 +101,5 @@ class Executor(ABC):
 
     def on_failure(self, callback: Callable[[str], None]) -> None:
         """`callback(reason)` is called once, from any thread, when a worker is lost. An
-        executor without workers of its own has nothing to report. Not called by this version."""
+        executor without workers of its own has nothing to report. Called where the engine core
+        has a process of its own."""

@@ -133,10 +133,11 @@ class EngineClient(Protocol):
         """The bytes that a token stands for, which may be part of a character."""
 
     async def command(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Run a registered control command on all engines; see `hookspecs.types.commands`. The
-        result in plain values; of several engines one truth value where it is one, else the list
-        of their results in the order of their indexes. InvalidRequestError for an unknown name
-        or wrong arguments, CommandError when it can not be done now."""
+        """Run a control command on all engines: one of `hookspecs.types.commands`, or one that a
+        plugin provides (`EngineCommand`). The result in plain values; of several engines one
+        truth value where it is one, else the list of their results in the order of their indexes.
+        InvalidRequestError for an unknown name or wrong arguments, CommandError when it can not
+        be done now, or a plugin's raised."""
 
     def health(self) -> EngineHealth:
         """What is known of the engines right now; never waits."""

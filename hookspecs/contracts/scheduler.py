@@ -23,6 +23,8 @@ class SchedulerCapability(StrEnum):
     ASYNC_STEPPING = "async_stepping"
     """`schedule` may be called while the step before still runs."""
     PREEMPTION = "preemption"
+    """Preempts running requests where blocks are short, whom `select_victim` chooses, and for
+    those that `preempts` lets push others out. Without it only `preempt_all` preempts."""
     DRAFT_TOKENS = "draft_tokens"
 
 

@@ -38,6 +38,8 @@ class WorkerCapability(StrEnum):
     ASYNC_STEPPING = "async_stepping"
     PROMPT_EMBEDS = "prompt_embeds"
     PROMPT_LOGPROBS = "prompt_logprobs"
+    LOGITS_PROCESSORS = "logits_processors"
+    """Applies those that `create_logits_processors` gives."""
     GRAMMAR = "grammar"
     """Applies token bitmasks."""
     DRAFT_TOKENS = "draft_tokens"
@@ -122,7 +124,8 @@ class Worker(ABC):
 
     @abstractmethod
     def kv_layer_specs(self) -> list[KVLayerSpec]:
-        """What each attention layer of this rank keeps."""
+        """What each attention layer of this rank keeps; at least one. A worker that keeps none
+        describes a layer of a few bytes, since blocks bound the tokens in the engine too."""
 
     @abstractmethod
     def available_kv_bytes(self) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "ListAdapters",
     "LoadAdapter",
     "Pause",
+    "PluginCommand",
     "ResetPrefixCache",
     "Resume",
     "Sleep",
@@ -126,6 +127,16 @@ class CollectiveRpc(CommandArguments, frozen=True, kw_only=True):
     command: str
     args: tuple[Any, ...] = ()
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
+
+
+class PluginCommand(CommandArguments, frozen=True, kw_only=True):
+    """`plugin_command`: run a command that a plugin provides (`EngineCommand`); answers its result
+    in plain values. `EngineClient.command` makes it of any name that is none of these."""
+
+    command: Annotated[str, Meta(min_length=1, max_length=256, description="The provider's name.")]
+    arguments: Annotated[
+        dict[str, Any], Meta(description="Checked against the command's own struct.")
+    ] = {}
 
 
 class ListAdapters(CommandArguments, frozen=True, kw_only=True):

@@ -41,6 +41,8 @@ class UtilityResult(msgspec.Struct, kw_only=True):
     result: Any = None
     error_type: str | None = None
     error: str | None = None
+    param: str | None = None
+    """Of an InvalidRequestError: which argument is wrong."""
 
 
 class OutputRow(NamedTuple):

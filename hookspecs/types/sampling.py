@@ -25,8 +25,9 @@ class OutputKind(IntEnum):
 class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Parameters of one request. Validated by the front end before it reaches an engine.
 
-    Order of application to a row of logits: allowed_token_ids, bad_words, min_tokens,
-    logit_bias, repetition, frequency and presence penalty, temperature, min_p, top_k, top_p.
+    Order of application to a row of logits: logits processors, allowed_token_ids, bad_words,
+    min_tokens, logit_bias, repetition, frequency and presence penalty, temperature, min_p, top_k,
+    top_p.
     """
 
     n: Annotated[int, Meta(description="Number of outputs for the prompt; >= 1.")] = 1

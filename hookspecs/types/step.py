@@ -96,7 +96,8 @@ class SchedulerOutput(msgspec.Struct, kw_only=True):
     """int32[rows + 1] into draft_token_ids; None without speculation."""
     draft_token_ids: Int32Column | None = None
     side_channel: dict[str, bytes] = msgspec.field(default_factory=dict)
-    """Plugin name to the message of its core half for its worker half."""
+    """Name of a side channel, as selected, to the message of its core half for its worker half,
+    msgpack; filled in by the kernel."""
 
     @property
     def num_rows(self) -> int:
@@ -173,6 +174,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     failures: dict[int, RowFailure] = msgspec.field(default_factory=dict)
     """Slot to its failure; such a row samples nothing."""
     side_channel: dict[str, bytes] = msgspec.field(default_factory=dict)
+    """The same from the worker half to the core half; filled in by the kernel, around the worker."""
 
     def rows(self) -> Iterator[SampledRow]:
         """The rows one by one: convenient, not for the hot path."""

@@ -33,6 +33,7 @@ from hookspecs.types.commands import (
     Drain,
     GetStatus,
     Pause,
+    PluginCommand,
     ResetPrefixCache,
     Resume,
     Sleep,
@@ -66,6 +67,7 @@ def make_command(random: Random) -> CommandArguments:
             ResetPrefixCache(preempt_running=pick([True, False])),
             UpdateWeights(tensors={"offset": 0}),
             GetStatus(),
+            PluginCommand(command="requests"),
         ]
     )
 
@@ -224,6 +226,10 @@ class ControlMachine(RuleBasedStateMachine):
             assert controlled.state is entry.then
         if isinstance(arguments, ResetPrefixCache):
             assert future.result(0) or not arguments.preempt_running
+        elif isinstance(arguments, PluginCommand):
+            totals, status = future.result(0)["totals"], controlled.core.status()
+            assert totals["running"] == status.num_running
+            assert totals["waiting"] + totals["preempted"] == status.num_waiting
         else:
             assert future.result(0).state is controlled.state
 

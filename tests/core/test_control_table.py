@@ -19,6 +19,7 @@ from hookspecs.types.commands import (
     GetStatus,
     ListAdapters,
     Pause,
+    PluginCommand,
     ResetPrefixCache,
     Resume,
     Sleep,
@@ -45,6 +46,7 @@ ARGUMENTS: dict[Operation, CommandArguments] = {
     Operation.DRAIN: Drain(),
     Operation.WORKERS: CollectiveRpc(command="sleep"),
     Operation.ADAPTERS: ListAdapters(),
+    Operation.PLUGIN: PluginCommand(command="requests", arguments={"tenant": "nobody"}),
 }
 RESULTS: dict[Operation, Any] = {
     Operation.RESET_PREFIX_CACHE: True,
@@ -104,7 +106,9 @@ def test_a_row(
         assert controlled.state in (rule.then, S.PAUSED)  # a pause that pended is done by now
         if rule.outcome is not Outcome.REFUSED:
             answer = future.result(0)
-            if rule.operation in RESULTS:
+            if rule.operation is Operation.PLUGIN:
+                assert answer["requests"] == []
+            elif rule.operation in RESULTS:
                 assert answer == RESULTS[rule.operation]
             else:
                 assert answer.state is rule.then

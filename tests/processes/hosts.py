@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from framework.client.asynchronous import AsyncClient
@@ -33,10 +33,14 @@ class Linked(NamedTuple):
 
 @contextlib.contextmanager
 def hosted(
-    settings: Mapping[str, Any], *, num_engines: int = 1, front_ends: int = 1
+    settings: Mapping[str, Any],
+    *,
+    num_engines: int = 1,
+    front_ends: int = 1,
+    plugins: Sequence[object] = (),
 ) -> Iterator[tuple[EngineHost, list[Linked]]]:
     """Running engine cores, and the links of each front end."""
-    manager = PluginManager.build(load_config(settings).config, objects=[drill])
+    manager = PluginManager.build(load_config(settings).config, objects=[drill, *plugins])
     model = resolve_model(manager, no_progress)
     with contextlib.ExitStack() as undo:
         host = EngineHost(manager, model, num_engines=num_engines)

@@ -22,6 +22,7 @@ OTHER_MEANINGS = {
     "deadline": "a field of a request",
     "default": "an ordinary word",
     "priority": "a field of a request",
+    "requests": "an ordinary word",
     "transformers": "a package that is heavy to import",
 }
 """Names of built-in plugins and providers that also mean something else."""

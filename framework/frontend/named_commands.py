@@ -1,0 +1,59 @@
+"""Commands by name, with arguments and results in plain values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from framework.core.commands import COMMANDS
+from framework.frontend.checks import invalid, plain, text
+from hookspecs.errors import CommandError, InvalidRequestError
+from hookspecs.types.commands import CommandArguments, PluginCommand
+
+__all__ = ["plain_result", "typed_arguments"]
+
+_FIELD: Final = re.compile(r"`(?:\$\.)?(\w+)[^`]*`$")
+"""Where msgspec's message says which field is wrong: at its end."""
+_MAX_NAME: Final = 256
+"""Characters; the bound of `PluginCommand.command`."""
+
+
+def typed_arguments(name: str, arguments: Mapping[str, Any]) -> CommandArguments:
+    """The arguments of a command given by name: of one that the engine has, its own struct, which
+    they are checked against; else of a plugin's, which is checked by the engine core, for the
+    command is known there alone. InvalidRequestError says which is wrong."""
+    text("name", name, _MAX_NAME)
+    if not isinstance(arguments, Mapping):
+        raise invalid("arguments", arguments, "a mapping of the command's arguments")
+    known = COMMANDS.get(name)
+    try:
+        if known is None:
+            given = {"command": name, "arguments": dict(arguments)}
+            return msgspec.convert(given, PluginCommand)
+        return msgspec.convert(dict(arguments), known.arguments)
+    except msgspec.ValidationError as error:
+        field = _FIELD.search(str(error))
+        param = field[1] if field is not None else "arguments"
+        raise InvalidRequestError(
+            f"{name}: {error}", param=param, value=plain(arguments.get(param))
+        ) from error
+
+
+def plain_result(name: str, result: Any) -> Any:
+    """What a command gave, in plain values. CommandError for what has no such form."""
+    try:
+        return msgspec.to_builtins(result, enc_hook=_plain_value)
+    except TypeError as error:
+        raise CommandError(f"{name} was done, but its result can not be given: {error}") from (
+            error
+        )
+
+
+def _plain_value(value: Any) -> Any:
+    """Arrays and tensors, which the answer of a worker may hold, as lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} has no plain form")

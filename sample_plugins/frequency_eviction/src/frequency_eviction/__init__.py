@@ -1,0 +1,1 @@
+"""An eviction policy: the cached block that was used least often goes first, with aging."""

@@ -1,0 +1,341 @@
+"""Engine commands of plugins, in an engine of the caller's own process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from framework.launcher import Engine
+from hookspecs import PluginInfo, Provider, hookimpl
+from hookspecs.contracts.engine_command import EngineCommand
+from hookspecs.errors import (
+    CommandError,
+    ContractViolation,
+    EngineDeadError,
+    InvalidRequestError,
+    PluginConflictError,
+    ProviderError,
+)
+from hookspecs.types.commands import PluginCommand
+from hookspecs.types.control import EngineState
+from tests.core.controlled import Controlled
+from tests.core.scripted import greedy, launch_scripted, tokens_of
+from tests.engine_commands.commands_for_tests import CommandsForTests, Look
+from tests.idle import assert_idle
+
+PROMPT = [3, 4, 5, 6, 7]
+ALIVE = [
+    EngineState.RUNNING,
+    EngineState.PAUSING,
+    EngineState.PAUSED,
+    EngineState.SLEEPING,
+    EngineState.WAKING,
+    EngineState.DRAINING,
+]
+
+
+@pytest.fixture
+def plugin() -> CommandsForTests:
+    Look.made.clear()
+    Look.closed.clear()
+    return CommandsForTests()
+
+
+@pytest.fixture
+def engine(plugin: CommandsForTests) -> Iterator[Engine]:
+    with launch_scripted(plugins=[plugin]) as engine:
+        yield engine
+
+
+def test_a_command_sees_requests_blocks_and_tenants(engine: Engine) -> None:
+    assert engine.command("look", {}) == {
+        "engine_index": 0,
+        "ids": [],
+        "running": 0,
+        "waiting": 0,
+        "blocks": [],
+        "served": {},
+        "free": 64,
+        "total": 64,
+    }
+    for number in range(10):  # of which eight can run
+        engine.engine.add_request(f"r{number}", PROMPT, greedy(8), tenant=f"t{number % 2}")
+    for _ in range(3):
+        engine.engine.step()
+    seen = engine.command("look", {})
+    assert seen["ids"] == [f"r{number}" for number in range(10)]
+    assert (seen["running"], seen["waiting"]) == (8, 2)
+    assert len(seen["blocks"]) == 10
+    assert sum(seen["served"].values()) > 0
+    assert seen["free"] < seen["total"]
+    while engine.engine.has_unfinished_requests():
+        engine.engine.step()
+    assert engine.command("look", {})["ids"] == []
+    assert_idle(engine)
+
+
+def test_commands_change_no_tokens(engine: Engine) -> None:
+    expected = tokens_of(engine.generate([PROMPT], greedy(12)))
+    engine.engine.add_request("a", PROMPT, greedy(12))
+    tokens: list[int] = []
+    while engine.engine.has_unfinished_requests():
+        for output in engine.engine.step():
+            tokens = list(output.outputs[0].token_ids)
+        engine.command("look", {})
+        with pytest.raises(CommandError):
+            engine.command("trouble", {"how": "zero"})
+    assert [tokens] == expected
+
+
+def test_arguments_arrive_as_their_struct_and_results_are_plain(engine: Engine) -> None:
+    answer = engine.command("echo", {"word": "hello", "numbers": [1, 2]})
+    assert answer == {"word": "hello", "times": 1, "numbers": [1, 2]}
+    asked = PluginCommand(command="echo", arguments={"word": "x", "times": 3})
+    assert engine.run_command(asked) == {"word": "x", "times": 3, "numbers": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "param", "message"),
+    [
+        ({"word": "far too long"}, "word", r"word.*<= 8.*'far too long'"),
+        ({"word": "a", "times": 4}, "times", r"times.*<= 3.*4"),
+        ({"word": "a", "numbers": [1, "b"]}, "numbers", r"numbers\[1\].*`int`"),
+        ({"word": "a", "tims": 4}, "tims", r"no argument 'tims'.*word, times.*mean times\?"),
+        ({}, "word", "missing required field `word`"),
+        ([], "arguments", "a mapping"),
+        ({1: 2}, "arguments", "Expected `str`"),
+    ],
+)
+def test_wrong_arguments_name_the_field(
+    engine: Engine, plugin: CommandsForTests, arguments: Any, param: str, message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as caught:
+        engine.command("echo", arguments)
+    assert caught.value.param == param
+    assert plugin.failed == []
+
+
+def test_an_unknown_name_is_told_what_there_is(engine: Engine) -> None:
+    with pytest.raises(InvalidRequestError, match=r"there is no command 'lock'") as caught:
+        engine.command("lock", {})
+    text = str(caught.value)
+    assert "get_status" in text
+    assert "echo, look, requests, several, trouble, workers" in text
+    assert "Did you mean look" in text
+    assert caught.value.param == "name"
+    with pytest.raises(InvalidRequestError, match="'pause' is a command of the engine itself"):
+        engine.command("plugin_command", {"command": "pause"})
+    for name in ("", "x" * 300, 3, "\ud800"):
+        with pytest.raises(InvalidRequestError, match="name is"):
+            engine.command(name, {})  # type: ignore[arg-type]
+
+
+def test_errors_that_a_command_raises_on_purpose_come_out(
+    engine: Engine, plugin: CommandsForTests
+) -> None:
+    with pytest.raises(InvalidRequestError, match="wrong for me") as caught:
+        engine.command("trouble", {"how": "invalid"})
+    assert caught.value.param == "how"
+    with pytest.raises(CommandError, match=r"^not now$"):
+        engine.command("trouble", {"how": "refuse"})
+    with pytest.raises(InvalidRequestError, match="how must be better"):
+        engine.command("trouble", {"how": "value"})
+    assert plugin.failed == []
+    assert _counts(engine)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("zero", "raised ZeroDivisionError: division by zero"),
+        ("timeout", "raised TimeoutError: the workers took too long"),
+        ("exit", "raised SystemExit: 3"),
+        ("unspeakable", "raised Unspeakable"),
+        ("arguments", "raised KeyError: 'arguments'"),
+        ("object", "can not be given: .*object"),
+        ("surrogate", "can not be given: .*Unicode"),
+        ("large", r"can not be given: .*2\*\*64"),
+    ],
+)
+def test_what_goes_wrong_in_a_command_is_its_callers_and_harms_nobody(
+    engine: Engine,
+    plugin: CommandsForTests,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    said: str,
+) -> None:
+    engine.engine.add_request("a", PROMPT, greedy(4))
+    engine.engine.step()
+    with (
+        caplog.at_level(logging.ERROR, "framework.core"),
+        pytest.raises(CommandError, match=said) as caught,
+    ):
+        engine.command("trouble", {"how": how})
+    assert "'commands-for-tests'" in str(caught.value)
+    assert str(caught.value).startswith("trouble")
+    assert caught.value.__cause__ is not None
+    (record,) = [each for each in caplog.records if each.name == "framework.core"]
+    assert record.exc_info is not None
+    assert "'trouble'" in record.getMessage()
+    (event,) = plugin.failed
+    assert (event.plugin, event.action) == ("commands-for-tests", "command failed")
+    assert _counts(engine) == (2, 1)  # it was registered, and called
+    while engine.engine.has_unfinished_requests():
+        engine.engine.step()
+    assert engine.command("trouble", {"how": "none"}) is None
+    assert_idle(engine)
+
+
+def _counts(engine: Engine) -> tuple[int, int]:
+    (report,) = [each for each in engine.plugins() if each.name == "commands-for-tests"]
+    hook = "register_engine_commands"
+    return report.calls[hook], report.errors[hook]
+
+
+def test_what_is_lent_can_not_be_used_outside_of_a_call(engine: Engine) -> None:
+    lent = Look.made[-1].context.engine
+    with pytest.raises(ContractViolation, match="outside of `run`"):
+        lent.requests()
+    with pytest.raises(ContractViolation):
+        lent.call_workers("sleep", (1,))
+    with pytest.raises(ContractViolation):
+        _ = lent.scheduler
+    with pytest.raises(ContractViolation):
+        _ = lent.cache
+    with pytest.raises(CommandError):
+        engine.command("trouble", {"how": "zero"})
+    with pytest.raises(ContractViolation):  # also after one that raised
+        lent.requests()
+
+
+@pytest.mark.parametrize("state", ALIVE)
+def test_commands_answer_in_every_live_state(plugin: CommandsForTests, state: EngineState) -> None:
+    with Controlled(num_seqs=1, plugins=[plugin]) as controlled:
+        controlled.add("started")
+        controlled.step(2)
+        controlled.add("waiting")
+        controlled.enter(state)
+        future = controlled.ask(PluginCommand(command="look"))
+        answer = future.result(0)
+        assert answer["ids"] == ["started", "waiting"]
+        assert controlled.state is state
+        workers = controlled.ask(PluginCommand(command="workers", arguments={"command": "nothing"}))
+        error = workers.exception(0)
+        asleep = state in (EngineState.SLEEPING, EngineState.WAKING)
+        assert isinstance(error, CommandError)
+        assert ("call wake_up first" in str(error)) is asleep
+
+
+@pytest.mark.parametrize("state", [EngineState.STOPPED, EngineState.DEAD])
+def test_an_engine_that_has_stopped_runs_none(plugin: CommandsForTests, state: EngineState) -> None:
+    with Controlled(plugins=[plugin]) as controlled:
+        controlled.enter(state)
+        future = controlled.ask(PluginCommand(command="look"))
+        assert isinstance(future.exception(0), EngineDeadError)
+    assert Look.closed == Look.made != []
+
+
+def test_inside_of_a_step_a_command_waits_for_its_end(plugin: CommandsForTests) -> None:
+    with Controlled(plugins=[plugin]) as controlled:
+        asked: list[Any] = []
+
+        def ask() -> None:
+            asked.append(controlled.ask(PluginCommand(command="look")))
+            assert not asked[0].done()
+
+        controlled.recorder.after_step = ask
+        controlled.add("a")
+        controlled.step()
+        assert asked and not asked[0].done()
+        controlled.step()
+        assert asked[0].result(0)["ids"] == ["a"]
+
+
+def test_workers_are_called_by_the_rules_of_collective_rpc(
+    plugin: CommandsForTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Controlled(plugins=[plugin]) as controlled:
+        worker = controlled.worker
+        own = {"greet": lambda name: f"hello {name}", "burn": _burn}
+        monkeypatch.setattr(worker, "commands", lambda: {**type(worker).commands(worker), **own})
+
+        def call(command: str, *args: Any) -> Any:
+            arguments = {"command": command, "args": args}
+            return controlled.engine.command("workers", arguments)
+
+        assert call("greet", "you") == ["hello you"]
+        with pytest.raises(CommandError, match="'leave'"):
+            call("leave")
+        for owned in ("sleep", "wake_up", "update_weights"):
+            with pytest.raises(CommandError, match=f"must know of '{owned}'"):
+                call(owned, 1)
+        with pytest.raises(CommandError, match="raised OSError: hot"):
+            call("burn")
+        assert plugin.failed[-1].error == "OSError: hot"
+        controlled.add("a")
+        controlled.check_idle()
+
+
+def _burn() -> None:
+    raise OSError("hot")
+
+
+def test_all_commands_are_closed_whatever_one_raises(
+    plugin: CommandsForTests, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = launch_scripted(plugins=[plugin])
+    assert len(Look.made) == 1
+    assert Look.closed == []
+    with caplog.at_level(logging.ERROR, "framework.core"):
+        engine.shutdown()
+        engine.shutdown()
+    assert Look.closed == Look.made
+    assert "'trouble' of" in caplog.text
+    assert len([each for each in caplog.records if each.name == "framework.core"]) == 1
+
+
+class Offers:
+    """A plugin that offers one command."""
+
+    def __init__(self, plugin: str, name: str, target: str = "Look") -> None:
+        self.PLUGIN = PluginInfo(name=plugin, api=">=1.0,<2")
+        self._provider: Provider[EngineCommand] = Provider(name, f"{MODULE}:{target}")
+
+    @hookimpl
+    def register_engine_commands(self) -> list[Provider[EngineCommand]]:
+        return [self._provider]
+
+
+MODULE = "tests.engine_commands.broken_commands"
+
+
+def test_a_built_in_name_can_not_be_provided() -> None:
+    with pytest.raises(PluginConflictError, match=r"'impostor'.*'sleep'.*the engine has itself"):
+        launch_scripted(plugins=[Offers("impostor", "sleep")])
+
+
+def test_two_plugins_can_not_provide_one_name(plugin: CommandsForTests) -> None:
+    with pytest.raises(PluginConflictError, match=r"'look'.*commands-for-tests.*another"):
+        launch_scripted(plugins=[plugin, Offers("another", "look")])
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        ("NoStruct", ContractViolation, "NoStruct.Arguments is .*must be a msgspec.Struct"),
+        ("Lenient", ContractViolation, "must be frozen and forbid_unknown_fields"),
+        ("Unreadable", ContractViolation, "can not be read"),
+        ("Eager", ContractViolation, "outside of `run`"),
+        ("Failing", ProviderError, "RuntimeError: no"),
+        ("Missing", ProviderError, "Missing"),
+    ],
+)
+def test_a_command_that_can_not_be_made_stops_the_start(
+    plugin: CommandsForTests, target: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        launch_scripted(plugins=[plugin, Offers("broken", "zzz", target)])
+    assert Look.closed == Look.made != []
