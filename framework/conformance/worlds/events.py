@@ -79,7 +79,7 @@ _MAKERS: Final[dict[str, Callable[[int], Event]]] = {
         engine_index=0, error="the device is gone", plugin="another" if number % 2 else None
     ),
     "on_worker_ready": lambda number: WorkerReady(
-        rank=number, device="cpu", plugins=("worker-cpu",)
+        rank=number, device="cuda:0", plugins=("another",)
     ),
     "on_request_admitted": lambda number: RequestAdmitted(
         request_id=f"r{number}",
