@@ -34,6 +34,7 @@ lint: install
 
 docs: install
 	$(BIN)/python -m framework.docs
+	$(BIN)/python -m tests.conformance.coverage
 
 api: install
 	$(BIN)/python -m framework.plugins.snapshot --write
