@@ -43,8 +43,8 @@ def page() -> str:
                 GENERATED,
                 "# What the conformance kit tests",
                 f"The kit of the plugin API {api_text()} has {tests} tests. It is tested by "
-                f"{len(mutants)} mutants, small plugins that are wrong in one way. Each names the tests "
-                "that must catch it; none survives, and every test catches at least one. "
+                f"{len(mutants)} mutants, small plugins that are wrong in one way. Each names the "
+                "tests that must catch it; none survives, and every test catches at least one. "
                 "[Conformance](../plugins/conformance.md) says how to run the kit over a plugin.",
                 table(
                     ("suite", "tests", "mutants"), [*rows, ("all", str(tests), str(len(mutants)))]

@@ -1,0 +1,1 @@
+"""A model source: models packed in one tar or zip file."""

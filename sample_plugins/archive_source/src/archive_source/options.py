@@ -1,0 +1,22 @@
+"""Options of the model source."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["ArchiveOptions"]
+
+
+class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`plugins.options.archive`."""
+
+    cache_dir: Annotated[
+        str, Meta(min_length=1, description="Directory for what was unpacked; made if missing.")
+    ] = "~/.cache/framework-archive"
+    max_bytes: Annotated[
+        int,
+        Meta(ge=1, le=1 << 60, description="Most bytes that one archive may have when unpacked."),
+    ] = 64 << 30

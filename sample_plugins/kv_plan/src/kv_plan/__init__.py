@@ -1,0 +1,1 @@
+"""A command: what fits into a KV cache."""
