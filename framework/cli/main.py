@@ -28,7 +28,7 @@ from framework.cli.engine import launch_engine, serve_engine
 from framework.cli.exits import exit_code_of
 from framework.cli.log import log_to_stderr
 from framework.cli.parser import build_parser
-from framework.cli.plugin_commands import descriptions, run_plugin_command
+from framework.cli.plugin_commands import KIND, descriptions, run_plugin_command
 from framework.config import load_config
 from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manager import PluginManager
@@ -88,7 +88,13 @@ def _main(argv: Sequence[str], launch: Launch, serve: Serve) -> int:
     # Plugins are loaded only where their commands matter: in the help, and when one is named.
     manager = PluginManager.build(load_config(argv=settings).config)
     provided = descriptions(manager, BUILT_IN)
+    parser = build_parser(COMMANDS, provided, _Version)
     if word in provided:
-        return run_plugin_command(manager, word, rest[rest.index(word) + 1 :])
-    build_parser(COMMANDS, provided, _Version).parse_args(rest)
+        at = rest.index(word)
+        if at:  # The plugin's parser gets only what follows its name.
+            parser.error(f"unrecognized arguments: {' '.join(rest[:at])}")
+        return run_plugin_command(manager, word, rest[at + 1 :])
+    if word is not None and (absent := manager.registry.why_absent(KIND)):
+        parser.error(f"there is no command {word!r}.{absent}")
+    parser.parse_args(rest)
     raise AssertionError("the parser accepts neither an unknown command nor none")

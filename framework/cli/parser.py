@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from framework.cli.command import Command
 from framework.config import setting_names
 
-__all__ = ["build_parser"]
+__all__ = ["build_parser", "command_parser"]
 
 GROUPS: Final = {
     "bench": "measurements",
@@ -46,13 +46,7 @@ def build_parser(
     `plugin_commands` maps names to descriptions; they are listed only, for one that is used is
     parsed by its plugin's own parser.
     """
-    parser = _Parser(
-        prog="framework",
-        description="An LLM inference engine whose parts are all plugins.",
-        epilog=EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("framework", "An LLM inference engine whose parts are all plugins.")
     parser.add_argument("--version", action=version, nargs=0, help="print versions and exit")
     top = parser.add_subparsers(metavar="COMMAND", required=True)
     groups: dict[str, Any] = {}
@@ -77,3 +71,15 @@ def build_parser(
     for name, description in plugin_commands.items():
         top.add_parser(name, help=description.replace("%", "%%"))
     return parser
+
+
+def command_parser(prog: str, description: str) -> ArgumentParser:
+    """A parser that knows of settings: its help names them, and its errors those that an unknown
+    flag may mean."""
+    return _Parser(
+        prog=prog,
+        description=description,
+        epilog=EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Collection, Sequence
 
+from framework.cli.parser import command_parser
 from framework.plugins.manager import PluginManager
 from hookspecs.contracts.frontend import CliCommand
 from hookspecs.errors import PluginConflictError
@@ -34,11 +34,8 @@ def descriptions(manager: PluginManager, built_in: Collection[str]) -> dict[str,
 def run_plugin_command(manager: PluginManager, name: str, argv: Sequence[str]) -> int:
     """Parse and run one; what follows a bare `--` is its `rest`. Returns its exit code."""
     command: CliCommand = manager.create(KIND, name)
-    parser = ArgumentParser(
-        prog=f"framework {name}",
-        description=manager.resolve(KIND, name).provider.description,
-        allow_abbrev=False,
-    )
+    description = manager.resolve(KIND, name).provider.description
+    parser = command_parser(f"framework {name}", description)
     command.add_arguments(parser)
     own, rest = list(argv), []
     if "--" in own:

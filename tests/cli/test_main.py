@@ -117,6 +117,32 @@ def test_a_plugin_command(installer: Any, capsys: pytest.CaptureFixture[str]) ->
     assert "usage: framework greet" in capsys.readouterr().err
 
 
+def test_what_stands_before_a_plugin_command_is_not_dropped(
+    installer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installer.install()
+    assert main(["--nmae", "greet", "--name=me"]) == 2
+    assert "unrecognized arguments: --nmae" in capsys.readouterr().err
+
+
+def test_help_and_errors_of_a_plugin_command_know_of_settings(
+    installer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installer.install()
+    assert main(["greet", "--help"]) == 0
+    assert "--section.key=value" in capsys.readouterr().out
+    assert main(["greet", "--block-size=8"]) == 2
+    assert "--cache.block_size" in capsys.readouterr().err
+
+
+def test_a_command_that_activation_keeps_out_is_named(
+    installer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installer.install()
+    assert main(["greet", "--plugins.activation=listed"]) == 2
+    assert "plugins.enable does not name it" in capsys.readouterr().err
+
+
 def test_a_plugin_can_not_replace_a_command(
     installer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
