@@ -9,10 +9,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from builtin_plugins.model_sources.directory import describe, refuse_revision
+from builtin_plugins.model_sources.directory import refuse_revision
 from builtin_plugins.model_sources.gguf_cache import file_digest
-from builtin_plugins.model_sources.local_path import local_path
 from framework.sdk.cache import cache_directory
+from framework.sdk.model_directory import describe, local_path
 from hookspecs.contracts.model import ModelSource, ResolvedModel
 from hookspecs.errors import ModelNotFoundError
 
@@ -47,8 +47,8 @@ class GgufSource(ModelSource):
             directory = self._converted(path)
         except OSError as error:
             raise ModelNotFoundError(
-                f"model {name!r} could not be converted into the cache ({error}). The converted model takes 4 bytes a parameter there. Make room, or "
-                "set FRAMEWORK_CACHE_DIR to a directory that can be written."
+                f"model {name!r} could not be converted into the cache ({error}). The converted "
+                "model takes 4 bytes a parameter there. Make room, or set FRAMEWORK_CACHE_DIR to a directory that can be written."
             ) from error
         return describe(self.context, name, directory)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from builtin_plugins.model_sources.directory import describe
-from builtin_plugins.model_sources.hub_download import MODEL_PATTERNS, download, is_hub_name
+from framework.sdk.model_directory import describe
+from framework.sdk.model_directory.hub_download import MODEL_PATTERNS, download, is_hub_name
 from hookspecs.contracts.model import ModelSource, ResolvedModel
 
 __all__ = ["HubSource"]

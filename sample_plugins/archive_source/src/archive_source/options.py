@@ -14,8 +14,9 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`plugins.options.archive`."""
 
     cache_dir: Annotated[
-        str, Meta(min_length=1, description="Directory for what was unpacked; made if missing.")
-    ] = "~/.cache/framework-archive"
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Directory for what was unpacked; default: `archive` in the cache."),
+    ] = None
     max_bytes: Annotated[
         int,
         Meta(ge=1, le=1 << 60, description="Most bytes that one archive may have when unpacked."),

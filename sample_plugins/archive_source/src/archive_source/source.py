@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from framework.sdk.cache import cache_directory
+from framework.sdk.model_directory import describe, local_path
 from hookspecs.contracts.model import ModelSource, ResolvedModel
 from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
 
 from archive_source.cache import unpacked_once
-from archive_source.model_info import read_model_info
 from archive_source.options import ArchiveOptions
-from archive_source.tokenizer_path import tokenizer_path
 from archive_source.unpack import FORMATS, unpack
 
 __all__ = ["ArchiveSource"]
@@ -35,15 +35,12 @@ class ArchiveSource(ModelSource):
         archive = _archive(name)
         try:
             directory = _model_directory(name, self._unpacked(archive))
-            tokenizer = tokenizer_path(self.context.config.model.tokenizer, directory)
-            info = read_model_info(directory, has_tokenizer=tokenizer is not None)
         except OSError as error:
             raise ModelNotFoundError(
-                f"model {name!r} could not be unpacked into {str(self._root())!r} ({error}). Make "
-                "room there, or set plugins.options.archive.cache_dir to a directory that can be "
-                "written."
+                f"model {name!r} could not be unpacked ({error}). Make room in the cache, or set "
+                "plugins.options.archive.cache_dir to a directory that can be written."
             ) from error
-        return ResolvedModel(name=name, path=str(directory), tokenizer_path=tokenizer, info=info)
+        return describe(self.context, name, directory)
 
     def _unpacked(self, archive: Path) -> Path:
         options: ArchiveOptions = self.context.options
@@ -55,14 +52,10 @@ class ArchiveSource(ModelSource):
         return unpacked_once(archive, self._root(), work, progress)
 
     def _root(self) -> Path:
-        given = self.context.options.cache_dir
-        try:
-            return Path(given).expanduser().absolute()
-        except RuntimeError as error:
-            raise ModelNotFoundError(
-                f"plugins.options.archive.cache_dir is {given!r}, and there is no home directory "
-                "for it. Set it to another directory that can be written."
-            ) from error
+        given: str | None = self.context.options.cache_dir
+        if given is None:
+            return cache_directory() / "archive"
+        return local_path("plugins.options.archive.cache_dir", given)
 
 
 def _archive(name: str) -> Path:

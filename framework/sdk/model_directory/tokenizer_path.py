@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builtin_plugins.model_sources.hub_download import (
+from framework.sdk.model_directory.hub_download import (
     TOKENIZER_PATTERNS,
     download,
     is_hub_name,
 )
-from builtin_plugins.model_sources.local_path import local_path
+from framework.sdk.model_directory.local_path import local_path
 from hookspecs.contracts.model import ModelSourceContext
 from hookspecs.errors import ModelNotFoundError
 

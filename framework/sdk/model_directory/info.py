@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from builtin_plugins.model_sources.json_file import read_object
+from framework.sdk.model_directory.json_file import read_object
 from hookspecs.contracts.model import ModelInfo
 from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
 
