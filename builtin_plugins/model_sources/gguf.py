@@ -48,7 +48,8 @@ class GgufSource(ModelSource):
         except OSError as error:
             raise ModelNotFoundError(
                 f"model {name!r} could not be converted into the cache ({error}). The converted "
-                "model takes 4 bytes a parameter there. Make room, or set FRAMEWORK_CACHE_DIR to a directory that can be written."
+                "model takes 4 bytes a parameter there. Make room, or set FRAMEWORK_CACHE_DIR to "
+                "a directory that can be written."
             ) from error
         return describe(self.context, name, directory)
 

@@ -35,7 +35,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--file",
         type=Path,
         metavar="PATH",
-        help="settings and expected failures (default: conform.toml here, if there is one)",
+        help="settings, examples and expected failures (default: conform.toml, if it is here)",
     )
 
 
@@ -53,6 +53,7 @@ def _run(arguments: Namespace, session: Session) -> int:
     report = conform(
         arguments.name,
         settings=merged(said.settings, _given(session)),
+        examples=said.examples,
         seed=arguments.seed,
         only=arguments.only,
         expected_failures=said.expected_failures,
@@ -80,7 +81,11 @@ def _given(session: Session) -> dict[str, Any]:
 
 
 def _summary(report: Report) -> str:
-    lines = [f"{report.plugin}: {report.claim}"]
+    seconds = sum(test.seconds for test in report.tests)
+    lines = [
+        f"{report.plugin}: {report.claim} ({len(report.tests)} tests with seed {report.seed}, "
+        f"{seconds:.1f} s)"
+    ]
     lines += [f"  {test.suite}::{test.name}: {test.outcome}" for test in report.failures]
     if report.untested:
         lines.append(f"  not tested, the kit has no suite yet: {', '.join(report.untested)}")

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
+from framework.process.exit_codes import ExitCode
 from hookspecs.errors import (
     ConfigError,
     FrameworkError,
@@ -17,7 +18,7 @@ from hookspecs.errors import (
     UnsupportedFeatureError,
 )
 
-__all__ = ["FAILURE", "INTERRUPTED", "PIPE_CLOSED", "USAGE", "exit_code_of"]
+__all__ = ["EXIT_CODES", "FAILURE", "INTERRUPTED", "PIPE_CLOSED", "USAGE", "exit_code_of"]
 
 FAILURE: Final = 1
 USAGE: Final = 2
@@ -26,6 +27,16 @@ INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
 PIPE_CLOSED: Final = 141
 """128 + SIGPIPE."""
+EXIT_CODES: Final = {
+    0: "done",
+    FAILURE: "it failed: plugin, model, engine, a check, or a request that ended with an error",
+    USAGE: "what was asked for is wrong: arguments, settings, plugin options, a request, two "
+    "plugins of one name",
+    ExitCode.ENGINE_FAILED: "an engine core has died, or a front-end process (`framework serve`)",
+    INTERRUPTED: "interrupted",
+    PIPE_CLOSED: "whoever read standard output has gone",
+}
+"""Of the whole command line."""
 
 USAGE_ERRORS: Final = (
     ConfigError,

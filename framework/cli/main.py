@@ -19,6 +19,7 @@ from framework.cli import (
     plugins_check,
     plugins_diff,
     plugins_list,
+    plugins_new,
     plugins_show,
     serve,
 )
@@ -44,6 +45,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     bench_serve.COMMAND,
     plugins_list.COMMAND,
     plugins_show.COMMAND,
+    plugins_new.COMMAND,
     plugins_check.COMMAND,
     plugins_diff.COMMAND,
     conform.COMMAND,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from typing import Final
 
 from framework.conformance import suites
 from framework.conformance.base import Conformance
-from framework.conformance.subject import PluginSubject, Settings, Subject
+from framework.conformance.subject import Examples, PluginSubject, Settings, Subject
 from framework.plugins.specs import HOOKS
+from hookspecs.errors import ConfigError
 from hookspecs.info import HookKind
 
 __all__ = ["HOOK_SUITES", "PLUGIN_SUITE", "Run", "runs_of", "suite_of", "suites_by_kind"]
@@ -53,8 +55,11 @@ def _load(kind: str) -> type[Conformance]:
     return suite
 
 
-def runs_of(plugin: str | object, settings: Settings) -> tuple[list[Run], list[str]]:
-    """What to run for a plugin, and `kind:provider` of what has no suite yet."""
+def runs_of(
+    plugin: str | object, settings: Settings, examples: Mapping[str, Examples]
+) -> tuple[list[Run], list[str]]:
+    """What to run for a plugin, and `kind:provider` of what has no suite yet. `examples`: by
+    `kind:provider`. ConfigError when they name what the plugin does not provide."""
     whole = PluginSubject(plugin, settings)
     runs = [Run(_load(PLUGIN_SUITE), whole, PLUGIN_SUITE)]
     hooks = [*whole.loaded.hooks, *whole.loaded.withheld]
@@ -62,12 +67,20 @@ def runs_of(plugin: str | object, settings: Settings) -> tuple[list[Run], list[s
     runs += [
         Run(_load(suite), whole, suite) for kind, suite in HOOK_SUITES.items() if kind in kinds
     ]
+    offered = [f"{found.kind.name}:{found.provider.name}" for found in whole.loaded.providers]
+    if unknown := examples.keys() - set(offered):
+        raise ConfigError(
+            f"examples are given for {', '.join(sorted(unknown))}; plugin {whole.name!r} provides "
+            f"{', '.join(offered) or 'nothing'}"
+        )
     untested = []
     for found in whole.loaded.providers:
         kind, name = found.kind.name, found.provider.name
+        label = f"{kind}:{name}"
         suite = suite_of(kind)
         if suite is None:
-            untested.append(f"{kind}:{name}")
+            untested.append(label)
         else:
-            runs.append(Run(suite, Subject(plugin, kind, name, settings), f"{kind}:{name}"))
+            subject = Subject(plugin, kind, name, settings, examples.get(label))
+            runs.append(Run(suite, subject, label))
     return runs, untested

@@ -1,4 +1,4 @@
-"""`conform.toml`: the settings that a plugin is tested with, and the failures that it explains."""
+"""`conform.toml`: what a plugin is tested with, and the failures that it explains."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class ConformFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     settings: dict[str, dict[str, Any]] = {}
     """Sections of the configuration."""
+    examples: dict[str, dict[str, Any]] = {}
+    """`kind:provider` to plain values that the suite of the kind can not guess, such as the
+    arguments of a command; which, its docstring says."""
     expected_failures: dict[str, str] = {}
     """`suite::test` to the reason, which must not be empty."""
 

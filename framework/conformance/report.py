@@ -58,6 +58,8 @@ class Verdict(StrEnum):
     """What the report claims."""
 
     CONFORMANT = "conformant"
+    INCOMPLETE = "incomplete"
+    """No failure, but only some of the tests were run."""
     WITH_EXCEPTIONS = "conformant with exceptions"
     """But for failures that `conform.toml` explains."""
     NOT_CONFORMANT = "not conformant"
@@ -103,6 +105,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     providers: tuple[ProviderEntry, ...]
     untested: tuple[str, ...]
     """`kind:provider` for which the kit has no suite."""
+    only: tuple[str, ...] = ()
+    """The tests that were asked for; empty: all."""
     tests: tuple[TestEntry, ...]
 
     @property
@@ -111,6 +115,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         outcomes = {test.outcome for test in self.tests}
         if not outcomes or outcomes & {Outcome.FAILED, Outcome.UNEXPECTED, Outcome.SKIPPED}:
             return Verdict.NOT_CONFORMANT
+        if self.only:
+            return Verdict.INCOMPLETE
         return Verdict.WITH_EXCEPTIONS if Outcome.EXPECTED in outcomes else Verdict.CONFORMANT
 
     @property
@@ -165,6 +171,7 @@ def _badge(report: Report) -> str:
     colors = {
         Verdict.CONFORMANT: "brightgreen",
         Verdict.WITH_EXCEPTIONS: "yellow",
+        Verdict.INCOMPLETE: "lightgrey",
         Verdict.NOT_CONFORMANT: "red",
     }
     badge = {

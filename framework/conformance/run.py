@@ -11,7 +11,7 @@ import msgspec
 from framework.conformance.catalogue import runs_of
 from framework.conformance.report import ProviderEntry, Report
 from framework.conformance.session import run_suites
-from framework.conformance.subject import Settings
+from framework.conformance.subject import Examples, Settings
 from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manifest import api_text
 
@@ -22,6 +22,7 @@ def conform(
     plugin: str | object,
     *,
     settings: Settings | None = None,
+    examples: Mapping[str, Examples] | None = None,
     seed: int = 0,
     only: Collection[str] = (),
     expected_failures: Mapping[str, str] | None = None,
@@ -29,12 +30,13 @@ def conform(
 ) -> Report:
     """Test an installed plugin by its name, or a plugin object.
 
-    `settings`: sections of the configuration that it needs. `seed`: of all random choices.
+    `settings`: sections of the configuration that it needs. `examples`: by `kind:provider`, what
+    suites can not guess. `seed`: of all random choices.
     `only`: names of tests. `expected_failures`: `suite::test` to the reason. `quiet`: print
     nothing. PluginError when the plugin can not be loaded, ConfigError for a wrong argument.
     """
     given = dict(settings or {})
-    runs, untested = runs_of(plugin, given)
+    runs, untested = runs_of(plugin, given, examples or {})
     entries = run_suites(
         runs, seed=seed, only=only, expected_failures=expected_failures or {}, quiet=quiet
     )
@@ -57,6 +59,7 @@ def conform(
             for found in loaded.providers
         ),
         untested=tuple(untested),
+        only=tuple(only),
         tests=tuple(entries),
     )
 

@@ -15,10 +15,13 @@ from hookspecs.config import EngineConfig
 from hookspecs.errors import PluginLoadError, ProviderNotFoundError
 from hookspecs.kinds import PLUGIN_KINDS, PluginKind
 
-__all__ = ["PluginSubject", "Settings", "Subject", "merged"]
+__all__ = ["Examples", "PluginSubject", "Settings", "Subject", "merged"]
 
 Settings = Mapping[str, Any]
 """Sections of a configuration, each a mapping."""
+Examples = Mapping[str, Any]
+"""Plain values that a suite can not guess, such as the arguments of a command; which, the
+docstring of the suite says."""
 
 SMALL: Final[Settings] = {
     "model": {"name": "scripted"},
@@ -100,8 +103,9 @@ class PluginSubject:
         return launch(config, plugins=beside)
 
     def needed_without_being_chosen(self) -> bool:
-        """Whether that configuration selects a provider of the plugin: a built-in default."""
-        config = load_config(SMALL, environ={}).config
+        """Whether that configuration, or the given settings, select a provider of the plugin: a
+        built-in default, or a worker that needs a model of its own."""
+        config = load_config(merged(SMALL, self.given), environ={}).config
         chosen = selected_providers(config)
         return any(
             found.provider.name in chosen.get(found.kind.name, ())
@@ -118,9 +122,11 @@ class Subject(PluginSubject):
         kind: str,
         provider: str | None = None,
         settings: Settings | None = None,
+        examples: Examples | None = None,
     ) -> None:
         """`provider` may be left out where the plugin has one of that kind."""
         self.kind: PluginKind = PLUGIN_KINDS[kind]
+        self.examples: Examples = examples or {}
         super().__init__(plugin, settings)
         self.found: RegisteredProvider = self._find(provider)
         self._base = merged(self._base, _selecting(self.kind, self.provider), self.given)

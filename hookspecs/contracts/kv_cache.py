@@ -92,7 +92,9 @@ class KVCacheManager(ABC):
     """Gives blocks to running requests, finds and keeps shared prefixes.
 
     A request's blocks are keyed by its slot: `RequestTable.start` comes before `allocate`,
-    `free` before the slot is given to another request.
+    `free` before the slot is given to another request. Which of the cached blocks that nobody
+    uses is given up first, `context.eviction` decides. What a call costs does not grow with the
+    number of blocks, but for `check` and `reset_prefix_cache`.
     """
 
     capabilities: ClassVar[frozenset[KVCacheCapability]] = frozenset()

@@ -48,6 +48,7 @@ def make(place: Place) -> Report:
     return conform(
         place.plugin,
         settings=said.settings,
+        examples=said.examples,
         expected_failures=said.expected_failures,
         quiet=True,
     )

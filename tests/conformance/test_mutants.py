@@ -15,7 +15,13 @@ MUTANTS = all_mutants()
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.suite}-{m.fault.replace(' ', '-')}")
 def test_a_mutant_is_caught_by_the_tests_that_it_names(mutant: Mutant) -> None:
-    report = conform(mutant.plugin, settings=mutant.settings, only=mutant.caught_by, quiet=True)
+    report = conform(
+        mutant.plugin,
+        settings=mutant.settings,
+        examples=mutant.examples,
+        only=mutant.caught_by,
+        quiet=True,
+    )
     tests = [test for test in report.tests if test.suite.partition(":")[0] == mutant.suite]
     survived = {test.name for test in tests if test.outcome is not Outcome.FAILED}
     assert {test.name for test in tests} >= set(mutant.caught_by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +101,7 @@ class SchedulerConformance(Conformance):
         for _ in range(BOUND // 10):
             if large.finished or large.status is not RequestStatus.WAITING:
                 return
-            while kernel.scheduler.num_waiting < 4:
+            while kernel.scheduler.num_waiting < 12:
                 kernel.add(2, 3)
             kernel.step()
         raise AssertionError(
@@ -271,8 +272,8 @@ class SchedulerConformance(Conformance):
         for _ in range(8):
             ran = set(kernel.schedule_of_next_step())
             assert not ran & told.held, f"{sorted(ran & told.held)} ran, which a policy held back"
-        waiting = [request.request_id for request in free if not request.finished]
-        assert not waiting, f"{waiting} did not run, behind {sorted(told.held)} that are held back"
+        waiting = [r.request_id for r in free if r.status is RequestStatus.WAITING]
+        assert not waiting, f"{waiting} did not start, behind others that are held back"
         told.held = set()
         kernel.run(100)
         assert all(kernel.ended[r.request_id] is FinishReason.LENGTH for r in held)
@@ -331,31 +332,31 @@ class SchedulerConformance(Conformance):
 
     # States
 
-    @pytest.mark.parametrize("state", [RequestStatus.WAITING, *list(RequestStatus)[1:3]])
-    def test_abort_in_any_state(self, make: PartMaker, state: RequestStatus) -> None:
+    def test_abort_in_any_state(self, make: PartMaker) -> None:
         """Requires nothing.
         Does: aborts a request while it waits, while it runs, and while it is preempted.
         Must: drop it, run the others, and take a new one of the same id.
         """
-        kernel = kernel_around(make, num_blocks=64)
-        kernel.add(6, 4)
-        victim = kernel.add(6, 30)
-        if state is not RequestStatus.WAITING:
-            kernel.step()
-            kernel.step()
-        if state is RequestStatus.PREEMPTED:
-            kernel.scheduler.preempt_all()
-        assert victim.status is state, f"the request is {victim.status.name}, not {state.name}"
-        kernel.abort(victim)
-        _assert_counts(kernel)
-        for _ in range(3):
-            ran = kernel.schedule_of_next_step()
-            assert victim.request_id not in ran, "an aborted request was scheduled"
-        again = kernel.add(6, 2, request_id=victim.request_id)
-        kernel.run(100)
-        reason = kernel.ended[again.request_id]
-        assert reason is FinishReason.LENGTH, f"the new one of the same id ended by {reason!r}"
-        _assert_empty(kernel, f"after an abort while {state.name}")
+        for state in (RequestStatus.WAITING, RequestStatus.RUNNING, RequestStatus.PREEMPTED):
+            kernel = kernel_around(make, num_blocks=64)
+            kernel.add(6, 4)
+            victim = kernel.add(6, 30)
+            if state is not RequestStatus.WAITING:
+                kernel.step()
+                kernel.step()
+            if state is RequestStatus.PREEMPTED:
+                kernel.scheduler.preempt_all()
+            assert victim.status is state, f"the request is {victim.status.name}, not {state.name}"
+            kernel.abort(victim)
+            _assert_counts(kernel)
+            for _ in range(3):
+                ran = kernel.schedule_of_next_step()
+                assert victim.request_id not in ran, "an aborted request was scheduled"
+            again = kernel.add(6, 2, request_id=victim.request_id)
+            kernel.run(100)
+            reason = kernel.ended[again.request_id]
+            assert reason is FinishReason.LENGTH, f"the new one of its id ended by {reason!r}"
+            _assert_empty(kernel, f"after an abort while {state.name}")
 
     def test_counts_are_true(self, make: PartMaker) -> None:
         """Requires nothing.
@@ -372,7 +373,7 @@ class SchedulerConformance(Conformance):
                 break
             kernel.step()
             _assert_counts(kernel)
-            if step == 4:
+            if step in (1, 4):
                 kernel.scheduler.preempt_all()
                 _assert_counts(kernel)
         _assert_empty(kernel, "after all have ended")
@@ -406,7 +407,7 @@ class SchedulerConformance(Conformance):
     def test_an_idle_step_is_empty(self, make: PartMaker) -> None:
         """Requires nothing.
         Does: asks for steps before there is a request, and after the last has ended.
-        Must: give an output without rows, blocks and new requests, each time a new one.
+        Must: give an output without rows, blocks and new requests.
         """
         kernel = kernel_around(make)
         outputs: list[SchedulerOutput] = []
@@ -419,7 +420,6 @@ class SchedulerConformance(Conformance):
             assert not any(len(columns.slots) for columns in output.new_blocks), (
                 "an idle step appends blocks"
             )
-        assert outputs[0] is not outputs[1], "two steps are one object, which the kernel fills in"
 
     def test_requests_that_ended_are_forgotten(self, make: PartMaker) -> None:
         """Requires nothing.
@@ -433,6 +433,8 @@ class SchedulerConformance(Conformance):
         kernel.scheduler.preempt_all()
         for number in (0, 11):
             kernel.abort(kernel.requests[f"forget-{number}"])
+        kernel.run(BOUND)
+        kernel.add(3, 1)
         kernel.run(BOUND)
         gc.collect()
         kept = [
@@ -533,9 +535,10 @@ class SchedulerConformance(Conformance):
         kernel = kernel_around(make, policies=[told], num_blocks=6)
         requests = [kernel.add(3 + number, 14) for number in range(4)]
         kernel.run(BOUND)
-        preempted = {request.request_id for request in requests if request.num_preemptions}
-        assert preempted <= set(told.victims), (
-            f"{sorted(preempted)} were preempted; policies chose {sorted(set(told.victims))}"
+        preempted = Counter({r.request_id: r.num_preemptions for r in requests})
+        chosen = Counter(told.victims)
+        assert preempted <= chosen, (
+            f"were preempted so often: {preempted}; policies chose them so often: {chosen}"
         )
         assert set(kernel.ended.values()) == {FinishReason.LENGTH}, f"ended as {kernel.ended}"
 
@@ -592,34 +595,33 @@ class SchedulerConformance(Conformance):
 
     # Faults of others
 
-    @pytest.mark.parametrize("method", ["order_key", "admit", "expire", "cap_tokens", "on_finish"])
-    def test_errors_of_policies_come_out(
-        self, make: PartMaker, told: ToldPolicy, method: str
-    ) -> None:
+    def test_errors_of_policies_come_out(self, make: PartMaker) -> None:
         """Requires nothing.
         Does: lets a policy raise in each of its methods.
         Must: let the exception out; the kernel names its plugin and stops the engine.
         """
-        kernel = kernel_around(make, policies=[told])
-        kernel.step()
-        told.fault = method
-        with pytest.raises(PolicyFault):
-            kernel.add(3, 2)
-            kernel.run(20)
-            raise AssertionError(f"an exception of a policy's {method} was swallowed")
+        for method in ("order_key", "admit", "expire", "cap_tokens", "on_finish"):
+            told = ToldPolicy()
+            kernel = kernel_around(make, policies=[told])
+            kernel.step()
+            told.fault = method
+            with pytest.raises(PolicyFault):
+                kernel.add(3, 2)
+                kernel.run(20)
+                raise AssertionError(f"an exception of a policy's {method} was swallowed")
 
-    @pytest.mark.parametrize("method", ["lookup", "allocate"])
-    def test_errors_of_the_cache_come_out(self, make: PartMaker, method: str) -> None:
+    def test_errors_of_the_cache_come_out(self, make: PartMaker) -> None:
         """Requires nothing.
         Does: lets the KV cache manager raise.
         Must: let the exception out; the kernel names its plugin and stops the engine.
         """
-        kernel, spy = _spied(make, num_blocks=40)
-        kernel.add(3, 9)
-        spy.fault = method
-        with pytest.raises(CacheFault):
-            kernel.run(20)
-            raise AssertionError(f"an exception of the cache's {method} was swallowed")
+        for method in ("lookup", "allocate"):
+            kernel, spy = _spied(make, num_blocks=40)
+            kernel.add(3, 9)
+            spy.fault = method
+            with pytest.raises(CacheFault):
+                kernel.run(20)
+                raise AssertionError(f"an exception of the cache's {method} was swallowed")
 
     # Cost
 

@@ -139,12 +139,14 @@ class MiniKernel:
         max_tokens: int = 4,
         *,
         prompt_logprobs: int | None = None,
+        params: SamplingParams | None = None,
         fits: bool = True,
         request_id: str = "",
         **fields: Any,
     ) -> Request:
         """Queue a request; a number as prompt means so many tokens that no other has. Its id is
-        `r` and a running number, or `request_id`, which another may have had that has ended."""
+        `r` and a running number, or `request_id`, which another may have had that has ended.
+        `params`, if given, instead of `max_tokens` and `prompt_logprobs`."""
         arrival = self._arrivals
         self._arrivals += 1
         if isinstance(prompt, int):
@@ -157,9 +159,8 @@ class MiniKernel:
                 request_id=request_id,
                 handle=arrival,
                 prompt_token_ids=prompt,
-                sampling_params=SamplingParams(
-                    max_tokens=max_tokens, prompt_logprobs=prompt_logprobs
-                ),
+                sampling_params=params
+                or SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs),
                 arrival_time=self.now,
                 **fields,
             ),

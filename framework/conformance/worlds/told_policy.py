@@ -45,7 +45,7 @@ class ToldPolicy(SchedulingPolicy):
         """How often each request was asked about by `admit`."""
         self.expire_calls = 0
         self.victims: list[str] = []
-        """Whom `select_victim` chose: the first candidate."""
+        """Whom `select_victim` chose: one in the middle."""
         self.finished: list[tuple[str, FinishReason]] = []
 
     def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
@@ -70,8 +70,9 @@ class ToldPolicy(SchedulingPolicy):
     def select_victim(
         self, candidates: Sequence[RequestView], view: SchedulerView
     ) -> RequestView | None:
-        self.victims.append(candidates[0].request_id)
-        return candidates[0]
+        victim = candidates[(len(candidates) - 1) // 2]
+        self.victims.append(victim.request_id)
+        return victim
 
     def preempts(self, waiting: RequestView, running: RequestView) -> bool | None:
         return self.pushes

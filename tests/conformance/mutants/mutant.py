@@ -24,6 +24,8 @@ class Mutant(NamedTuple):
     """Tests of the suite that must fail for it."""
     settings: Mapping[str, Any] = {}
     """Sections of the configuration that it is tested with."""
+    examples: Mapping[str, Mapping[str, Any]] = {}
+    """By `kind:provider`."""
 
 
 def providing(kind: str, part: type[Any] | str, **fields: Any) -> object:

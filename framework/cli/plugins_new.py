@@ -1,0 +1,55 @@
+"""`framework plugins new KIND NAME`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from framework.cli.command import Command, Session
+from framework.scaffold.package import new_package
+from framework.scaffold.templates import kinds
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", metavar="KIND", help=f"one of: {', '.join(kinds())}")
+    parser.add_argument(
+        "name", metavar="NAME", help="of the plugin: lower case letters, digits and single '-'"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="where the package is written, a new or empty directory (default: NAME)",
+    )
+    parser.add_argument(
+        "--distribution",
+        metavar="DIST",
+        help="what `pip install` will call it (default: framework-NAME)",
+    )
+
+
+def _run(arguments: Namespace, session: Session) -> int:
+    name: str = arguments.name
+    directory: Path = arguments.directory or Path(name)
+    files = new_package(arguments.kind, name, directory, distribution=arguments.distribution)
+    for path in files:
+        print(f"wrote {path}")
+    print(
+        f"\nThe {arguments.kind} plugin {name!r} is complete. Next:\n"
+        f"  cd {directory}\n"
+        '  pip install -e ".[dev]"\n'
+        "  pytest\n"
+        f"  framework conform {name}\n"
+        "It has no licence: add a LICENSE, and name it in pyproject.toml."
+    )
+    return 0
+
+
+COMMAND = Command(
+    path=("plugins", "new"),
+    help="write a complete plugin package, which passes the conformance kit, to begin with",
+    run=_run,
+    add_arguments=_add_arguments,
+)
