@@ -8,7 +8,7 @@ import msgspec
 
 from hookspecs.config import EngineConfig
 
-__all__ = ["Context"]
+__all__ = ["Context", "PluginContext"]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,3 +25,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the plugin that registered the provider."""
     name: str = ""
     """Name of the provider."""
+
+
+class PluginContext(Context, frozen=True, kw_only=True):
+    """The one argument of `EngineHooks.configured`.
+
+    `options` is an instance of `PluginInfo.options`, `name` the same as `plugin`.
+    """

@@ -48,7 +48,8 @@ class Executor(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start workers and load the model; returns when all are ready."""
+        """Start workers and load the model; returns when all are ready. Raises what a worker
+        raised; the workers that there are then end with `shutdown`."""
 
     @abstractmethod
     def kv_layer_specs(self) -> list[KVLayerSpec]:
@@ -92,7 +93,7 @@ class Executor(ABC):
 
     @abstractmethod
     def shutdown(self) -> None:
-        """End all workers; safe to call twice and before start."""
+        """End all workers; safe to call twice, before start and after one that failed."""
 
     @property
     def max_concurrent_batches(self) -> int:

@@ -202,8 +202,10 @@ class CliCommand(ABC):
 
     @abstractmethod
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare its arguments."""
+        """Declare its arguments, the same to each parser. Options of the forms `--config` and
+        `--section.key` are settings of the kernel, and do not reach it."""
 
     @abstractmethod
     def run(self, arguments: Namespace, rest: Sequence[str] = ()) -> int:
-        """Do it; returns the exit code."""
+        """Do it; returns the exit code, 0 to 255. An error of `hookspecs.errors` that it raises
+        becomes a message and an exit code. `rest`: what stood behind a bare `--`."""

@@ -98,6 +98,8 @@ class LogitsProcessor(ABC):
     Processors come before the sampler, in the order of their names.
 
     What its constructor, `start`, `mask` or `accept` raises ends that request, and no other.
+    The whole batch waits for `mask` and `accept`: what a token costs must not grow with the text.
+    Nobody tells it of the end: its object is dropped.
     """
 
     def __init__(self, context: LogitsProcessorContext) -> None:
@@ -109,7 +111,8 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def mask(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits float32 [vocab] for the next token; may be changed in place."""
+        """The logits float32 [vocab] for the next token; may be changed in place. Neither NaN nor
+        +inf, and not -inf alone: raise RequestError where no token may follow."""
 
     @abstractmethod
     def accept(self, token: int) -> None:

@@ -46,6 +46,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     generation_defaults: dict[str, Any] = {}
     """Sampling defaults that the model's authors recommend, by SamplingParams field."""
     has_tokenizer: bool = True
+    """Whether `ResolvedModel.tokenizer_path` names one."""
 
 
 class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +78,14 @@ class ModelSource(ABC):
 
     @abstractmethod
     def matches(self, name: str) -> bool:
-        """Whether `name` is this source's to resolve. Milliseconds, no network."""
+        """Whether `name`, which may be any text, is this source's to resolve. Milliseconds, no
+        network."""
 
     @abstractmethod
     def resolve(self, name: str, revision: str | None) -> ResolvedModel:
-        """Find, download or convert the files. ModelNotFoundError, UnsupportedModelError."""
+        """Find, download or convert the files; the same each time. Several processes and threads
+        may ask at once. ModelNotFoundError, also for a revision that there is not, and for any
+        where models have none; UnsupportedModelError."""
 
 
 class LoaderCapability(StrEnum):

@@ -57,7 +57,8 @@ class StatLoggerContext(Context, frozen=True, kw_only=True):
 
 class StatLogger(ABC):
     """Gets every batch of statistics. One that raises is detached and counted; it must return
-    promptly, since outputs wait for it."""
+    promptly, since outputs wait for it. It only reads what it gets, which others get too, and what
+    it keeps must not grow with the requests that ended and were reported."""
 
     def __init__(self, context: StatLoggerContext) -> None:
         self.context = context
@@ -85,7 +86,8 @@ class StatLogger(ABC):
         return
 
     def close(self) -> None:
-        """The last call, after a last `report`, or after the logger raised; flush."""
+        """The last call, after a last `report`, or after the logger raised; flush, and give back
+        files, threads and connections."""
         return
 
 
@@ -108,13 +110,15 @@ class FinishedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Of the output."""
     params: SamplingParams
     trace_headers: dict[str, str]
-    """The W3C trace context (`traceparent`, `tracestate`) of the caller, lower case."""
+    """The W3C trace context (`traceparent`, `tracestate`) of the caller, names in lower case;
+    as it was sent, so it may be no valid one."""
     ended_at_ns: int
     """Nanoseconds since 1970, UTC."""
 
 
 class Tracer(ABC):
-    """Turns finished requests into spans, whether statistics are on or not."""
+    """Turns finished requests into spans, whether statistics are on or not. It only reads what it
+    gets, which others get too, and what it keeps must not grow with the requests that ended."""
 
     def __init__(self, context: TracerContext) -> None:
         self.context = context
@@ -125,7 +129,7 @@ class Tracer(ABC):
         promptly, since outputs wait for it; one that raises is detached and counted."""
 
     def close(self) -> None:
-        """The last call; flush."""
+        """The last call; flush, and give back files, threads and connections."""
         return
 
 

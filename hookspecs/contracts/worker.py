@@ -149,7 +149,7 @@ class Worker(ABC):
         """Name of the device, e.g. `cpu` or `cuda:0`."""
 
     def shutdown(self) -> None:
-        """Give everything back; safe to call twice."""
+        """Give everything back; safe to call twice, and at any point of the start."""
 
     @command
     def sleep(self, level: int) -> None:
