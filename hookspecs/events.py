@@ -12,7 +12,7 @@ from hookspecs.info import ProcessRole
 from hookspecs.types.outputs import RequestOutput
 from hookspecs.types.pooling import PoolingParams
 from hookspecs.types.request import FinishReason
-from hookspecs.types.sampling import SamplingParams
+from hookspecs.types.sampling import OutputKind, SamplingParams
 
 __all__ = [
     "CacheReset",
@@ -66,6 +66,8 @@ class OutputReady(Event, frozen=True, kw_only=True):
     """An output that is about to be given to its user."""
 
     output: RequestOutput
+    output_kind: OutputKind = OutputKind.CUMULATIVE
+    """Whether texts and tokens are those since the last output of the request, or all so far."""
 
 
 class PluginFailed(Event, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Self
 
+from hookspecs.contracts.base import PluginContext
 from hookspecs.events import (
     CacheReset,
     ConfigResolved,
@@ -39,6 +40,17 @@ Providers = Iterable[Provider[Any]]
 
 class EngineHooks:
     """All hooks. Metadata (kind, processes, since, tier) is in each one's decorator."""
+
+    def configured(self, context: PluginContext) -> Self:
+        """The object whose observers, filters and wrappers are called: this one, or a new one of
+        its class that has its options and the state of one engine.
+
+        Not a hook; called where hooks of the plugin take part, in each process and for each
+        engine that `launch` makes there, before any of them; in the launcher before
+        `adjust_config`, and once more with what that made of the configuration. Also for commands
+        that start no engine: it opens no file and starts no thread. Raising stops the start.
+        """
+        return self
 
     # Providers: what a plugin offers. Nothing is constructed.
 

@@ -78,7 +78,9 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     """Plugins that this one's filters and observers come after."""
     options: type[msgspec.Struct] | None = None
-    """The struct of `plugins.options.<name>`: frozen, keyword-only, `forbid_unknown_fields`."""
+    """The struct of `plugins.options.<name>`: frozen, keyword-only, `forbid_unknown_fields`.
+    Providers without a struct of their own get it in their context, hooks by
+    `EngineHooks.configured`."""
 
 
 class Provider(msgspec.Struct, Generic[T], frozen=True):

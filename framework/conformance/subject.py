@@ -102,11 +102,16 @@ class PluginSubject:
         config = load_config(merged(SMALL, sections, block), environ={}).config
         return launch(config, plugins=beside)
 
-    def needed_without_being_chosen(self) -> bool:
-        """Whether that configuration, or the given settings, select a provider of the plugin: a
-        built-in default, or a worker that needs a model of its own."""
-        config = load_config(merged(SMALL, self.given), environ={}).config
-        chosen = selected_providers(config)
+    def launch_unused(self) -> Engine:
+        """An engine in the configuration that tests begin with, with the plugin and its options,
+        none of its providers selected; see `is_default`."""
+        enable = {} if self.objects else {"enable": [self.name]}
+        plugins = {"plugins": merged(enable, self.given.get("plugins", {}))}
+        return launch(load_config(merged(SMALL, plugins), environ={}).config, plugins=self.objects)
+
+    def is_default(self) -> bool:
+        """Whether the configuration that tests begin with selects a provider of the plugin."""
+        chosen = selected_providers(load_config(SMALL, environ={}).config)
         return any(
             found.provider.name in chosen.get(found.kind.name, ())
             for found in self.loaded.providers

@@ -48,7 +48,8 @@ class AttentionMetadata(msgspec.Struct, kw_only=True):
     max_query_len: int
     max_seq_len: int
     block_tables: torch.Tensor
-    """int64 [rows, blocks], on the device; a row's entries beyond its blocks are 0."""
+    """int64 [rows, blocks], on the device; a row's entries beyond its blocks are 0, and so may be
+    those of blocks that left the sliding window."""
     block_lists: Sequence[list[int]]
     """The same on the host, without padding. It may be made when it is first read: a backend
     that works with `block_tables` does not pay for it."""
@@ -63,7 +64,12 @@ class AttentionMetadata(msgspec.Struct, kw_only=True):
 
 
 class AttentionBackend(ABC):
-    """Worker process. One instance serves all layers."""
+    """Worker process. One instance serves all layers.
+
+    It reads the tokens of each row, within its window, and nothing else: other rows, and what
+    lies in other blocks or behind a row's last token, may be NaN. A block size that it can not
+    serve it refuses with UnsupportedModelError when it is constructed.
+    """
 
     capabilities: ClassVar[frozenset[AttentionCapability]] = frozenset()
 
@@ -74,13 +80,16 @@ class AttentionBackend(ABC):
     def allocate(
         self, num_blocks: int, num_kv_heads: int, head_size: int, dtype: torch.dtype
     ) -> Any:
-        """One buffer of keys and values in the backend's own layout; zeroed."""
+        """One buffer of keys and values in the backend's own layout; zeroed.
+        UnsupportedModelError for heads, a size or a type that the backend can not serve."""
 
     @abstractmethod
     def write(
         self, cache: Any, key: torch.Tensor, value: torch.Tensor, metadata: AttentionMetadata
     ) -> None:
-        """Put key and value [tokens, kv heads, head size] at `slot_mapping`."""
+        """Put key and value [tokens, kv heads, head size] at `slot_mapping`, rounded to the type
+        of the buffer, and change nothing else. Tensors need not be contiguous, here and in
+        `forward`."""
 
     @abstractmethod
     def forward(
@@ -96,9 +105,12 @@ class AttentionBackend(ABC):
     ) -> torch.Tensor:
         """Causal attention of query [tokens, heads, head size] over each row's cached tokens
         (the step's own are already written); same shape and dtype out. Heads are a multiple
-        of kv heads. soft_cap c: scores become c * tanh(scores / c)."""
+        of kv heads: head h reads kv head h // (heads / kv heads). sliding_window: a token sees
+        itself and the `sliding_window - 1` tokens before it. soft_cap c: scores, scaled, become
+        c * tanh(scores / c). sinks float [heads]: for each head the score of one more key, whose
+        value is zero. Softmax and sums are of float32 whatever the dtype."""
 
     def copy_out(self, cache: Any, blocks: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, each [blocks, block size, kv heads, head size]; for
-        connectors and tests. Not called by this version."""
+        connectors and tests. Not called by this version. NotImplementedError if it can not."""
         raise NotImplementedError(f"{type(self).__name__} can not copy blocks out")

@@ -50,7 +50,8 @@ class Sampler(ABC):
     """Worker process. Keeps what it needs of each slot from `add` to `remove`.
 
     A seeded draw depends only on (seed, position), so neighbours, chunking and preemption do
-    not change it.
+    not change it. Without a seed each request draws for itself, and the same again in another
+    engine with the same `model.seed`, requests and ids.
     """
 
     def __init__(self, context: SamplerContext) -> None:
@@ -72,7 +73,8 @@ class Sampler(ABC):
     @abstractmethod
     def sample(self, logits: torch.Tensor, slots: Int32Column) -> SampledBatch:
         """Choose a token for each row of float32 logits [rows, vocab] (may be changed in
-        place) and count it as the slot's next token."""
+        place) and count it as the slot's next token. A greedy row takes the lowest id of those
+        with the largest logit."""
 
     @abstractmethod
     def prompt_logprobs(

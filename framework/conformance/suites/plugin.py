@@ -111,9 +111,9 @@ class PluginConformance(Conformance):
         those whose providers are the default, without which no engine is.
         """
         filters = any(HOOKS[hook].meta.kind is HookKind.FILTER for hook in _hooks(subject))
-        if filters or subject.needed_without_being_chosen():
+        if filters or subject.is_default():
             return
-        with subject.launch() as engine:
+        with subject.launch_unused() as engine:
             there = run_prompts(engine, 1)
         with subject.launch_without() as engine:
             absent = run_prompts(engine, 1)
