@@ -22,7 +22,12 @@ from hookspecs.errors import PluginLoadError
 from hookspecs.info import Provider
 from hookspecs.kinds import PLUGIN_KINDS, PluginKind
 
-__all__ = ["builtin_plugins_page"]
+__all__ = ["builtin_manager", "builtin_plugins_page"]
+
+
+def builtin_manager() -> PluginManager:
+    """The built-in plugins alone, whatever else is installed."""
+    return PluginManager.build(EngineConfig(), environ={RESCUE_VARIABLE: RESCUE})
 
 
 def builtin_plugins_page() -> str:
@@ -30,7 +35,7 @@ def builtin_plugins_page() -> str:
 
     PluginLoadError when none is installed, or one is broken: the page would be incomplete.
     """
-    manager = PluginManager.build(EngineConfig(), environ={RESCUE_VARIABLE: RESCUE})
+    manager = builtin_manager()
     reports = [report for report in manager.report() if report.source is Source.BUILTIN]
     broken = [f"{r.name}: {r.error}" for r in reports if r.state is PluginState.BROKEN]
     if broken or not reports:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import hookspecs.events
 import hookspecs.hooks
 from framework.docs.classes import fields_table
+from framework.docs.implementations import builtins_by_hook, samples_by_hook
 from framework.docs.links import kind_page
 from framework.docs.markdown import anchor, code, code_block, join, prose, table
 from framework.docs.source import Method, aliases, class_source, fields_of
@@ -56,11 +58,15 @@ def hooks_page() -> str:
         f"Contract version {API_VERSION[0]}.{API_VERSION[1]}. " + " ".join(stands_for),
         table(("hook", "kind", "processes"), [_line(spec) for spec in HOOKS.values()]),
     ]
+    configured = methods["configured"]
+    blocks += ["## Options of hooks", code_block(configured.signature), prose(configured.doc)]
+    builtins, samples = builtins_by_hook(), samples_by_hook()
     for kind in HookKind:
         heading, text = HEADINGS[kind]
         blocks += [f"## {heading}", text]
         for name in hooks_of_kind(kind):
-            blocks += _entry(HOOKS[name], methods[name])
+            shown_by = _shown_by(builtins[name], samples[name])
+            blocks += _entry(HOOKS[name], methods[name], shown_by)
     return join(blocks)
 
 
@@ -69,7 +75,17 @@ def _line(spec: HookSpec) -> tuple[str, str, str]:
     return link, str(spec.meta.kind), ", ".join(spec.meta.roles)
 
 
-def _entry(spec: HookSpec, method: Method) -> list[str]:
+def _shown_by(builtins: Iterable[str], samples: Iterable[str]) -> list[tuple[str, str]]:
+    """Rows of a table; of samples the folders."""
+    link = "[{}](builtin-plugins.md)"
+    named = [
+        ("built-in plugins", ", ".join(link.format(code(name)) for name in builtins)),
+        ("samples", ", ".join(code(f"sample_plugins/{name}") for name in samples)),
+    ]
+    return [(what, names) for what, names in named if names]
+
+
+def _entry(spec: HookSpec, method: Method, shown_by: list[tuple[str, str]]) -> list[str]:
     meta = spec.meta
     kind = KIND_OF_HOOK.get(spec.name)
     facts = [
@@ -86,6 +102,7 @@ def _entry(spec: HookSpec, method: Method) -> list[str]:
     if kind is not None:
         link = f"[{code(kind.contract.__name__)}]({kind_page(kind)})"
         facts.append(("contract", link))
+    facts += shown_by
     return [
         f"### {code(spec.name)}",
         code_block(method.signature),

@@ -26,9 +26,9 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def code_block(text: str) -> str:
-    """A block of Python."""
-    return f"```python\n{text}\n```"
+def code_block(text: str, language: str = "python") -> str:
+    """A block of code."""
+    return f"```{language}\n{text}\n```"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

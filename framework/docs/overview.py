@@ -14,8 +14,10 @@ PAGES = (
     ("errors.md", "Errors", "every way to fail"),
     ("deprecations.md", "Deprecations", "what later versions remove"),
     ("config.md", "Configuration", "every key"),
+    ("cli.md", "Command line", "commands, arguments, exit codes"),
     ("builtin-plugins.md", "Built-in plugins", "providers, capabilities and options"),
     ("metrics.md", "Metrics", "names, labels and what counts"),
+    ("kit-coverage.md", "Conformance kit", "what its tests ask, and the faults that they catch"),
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from framework.docs.builtins import builtin_plugins_page
+from framework.docs.cli import cli_page
 from framework.docs.config import config_page
 from framework.docs.contracts import contract_pages, contracts_index
 from framework.docs.control import control_page
@@ -28,6 +29,7 @@ def render_pages() -> dict[str, str]:
     pages = {
         "../control.md": control_page(),
         "builtin-plugins.md": builtin_plugins_page(),
+        "cli.md": cli_page(),
         "config.md": config_page(),
         "contracts/index.md": contracts_index(),
         "deprecations.md": deprecations_page(),

@@ -264,7 +264,8 @@ class OutputProcessor:
             output = group.output(changed)
             if output is None or not self._calls.has_output_filters:
                 return output
-            return self._calls.adjust_output(OutputReady(output=output)).output
+            kind = group.processed.params.output_kind
+            return self._calls.adjust_output(OutputReady(output=output, output_kind=kind)).output
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -26,6 +26,8 @@ class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
     ref: PluginRef
     info: PluginInfo
+    instance: object
+    """The plugin object that is registered."""
     hooks: dict[str, HookMethod]
     """Those that take part."""
     withheld: tuple[str, ...]
@@ -66,6 +68,7 @@ def load_plugin(
     return LoadedPlugin(
         ref=ref,
         info=info,
+        instance=plugin,
         hooks=hooks,
         withheld=tuple(name for name in methods if name not in hooks),
         providers=tuple(providers),

@@ -24,6 +24,7 @@ from framework.plugins.boot import (
     require_importable,
 )
 from framework.plugins.calls import Calls
+from framework.plugins.configure import configured, wants_configuration
 from framework.plugins.construct import construct
 from framework.plugins.discovery import (
     PluginRef,
@@ -280,13 +281,19 @@ class PluginManager:
     def _apply(self, config: EngineConfig) -> None:
         """Make what depends on the configuration."""
         self.config = config
+        self._options = OptionsTable(config.plugins.options, self._plugins)
+        self._plugins = [
+            configured(plugin, config, self._options.of_plugin(plugin))
+            if wants_configuration(plugin)
+            else plugin
+            for plugin in self._plugins
+        ]
         self.calls = Calls(
             [method for plugin in self._plugins for method in plugin.hooks.values()],
             role=self.roles[0],
             strict=config.engine.debug,
             counters=self._counters,
         )
-        self._options = OptionsTable(config.plugins.options, self._plugins)
 
     def _check(self, *, lenient: bool) -> None:
         """What the final configuration says about plugins, before anything is made from it."""

@@ -15,7 +15,7 @@ from hookspecs.errors import ApiVersionError, PluginLoadError
 from hookspecs.info import HookKind, PluginInfo, ProcessRole
 from hookspecs.version import API_VERSION
 
-__all__ = ["api_text", "is_options_struct", "name_of", "read_manifest"]
+__all__ = ["api_text", "is_options_struct", "is_plugin_name", "name_of", "read_manifest"]
 
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -23,6 +23,11 @@ _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 def api_text(version: tuple[int, int] = API_VERSION) -> str:
     """`major.minor`."""
     return ".".join(map(str, version))
+
+
+def is_plugin_name(name: str) -> bool:
+    """Whether a plugin may be called so."""
+    return _NAME.fullmatch(name) is not None
 
 
 def name_of(plugin: object) -> str:
@@ -51,7 +56,7 @@ def read_manifest(plugin: object, ref: PluginRef) -> PluginInfo:
         )
     name_of(plugin)
     info: PluginInfo = plugin.PLUGIN  # type: ignore[attr-defined]
-    if not _NAME.fullmatch(info.name):
+    if not is_plugin_name(info.name):
         _fail(
             ref,
             f"the name {info.name!r} is not lower case letters, digits and single '-' between",

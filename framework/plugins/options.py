@@ -77,6 +77,13 @@ class OptionsTable:
         key = next((key for key in keys if key in self._raw), keys[-1])
         return _convert(key, self._raw.get(key, {}), options, ref)
 
+    def of_plugin(self, plugin: LoadedPlugin) -> msgspec.Struct | None:
+        """The checked options of a plugin itself; None when it takes none. PluginConfigError."""
+        if plugin.info.options is None:
+            return None
+        name = plugin.ref.name
+        return _convert(name, self._raw.get(name, {}), plugin.info.options, plugin.ref)
+
     def _claims(self, key: str) -> list[tuple[Options | None, PluginRef]]:
         """The structs that the values under a key must fit, each once. A plugin comes before
         providers of the same name, unless it takes no options itself."""

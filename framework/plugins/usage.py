@@ -11,7 +11,7 @@ import msgspec
 from framework.plugins.plugin_source import Module, PluginSource
 from framework.plugins.subjects import CLASS_SECTIONS
 
-__all__ = ["Usage", "contract_classes", "usage_of"]
+__all__ = ["Usage", "contract_classes", "implemented_hooks", "usage_of"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -43,7 +43,7 @@ def usage_of(source: PluginSource, known: Collection[str]) -> Usage:
     scopes = {name: _Scope(module, known) for name, module in source.modules.items()}
     nodes = [node for module in source.modules.values() for node in ast.walk(module.tree)]
     return Usage(
-        hooks=frozenset(hook for node in nodes for hook in _hooks(node)),
+        hooks=frozenset(hook for node in nodes for hook in implemented_hooks(node)),
         classes=frozenset(path for scope in scopes.values() for path in scope.used()),
         implements=_implements(scopes),
         names=frozenset(name for node in nodes for name in _names(node)),
@@ -185,8 +185,8 @@ def _defined(cls: ast.ClassDef) -> Iterator[str]:
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def _hooks(node: ast.AST) -> Iterator[str]:
-    """The hook that a function implements."""
+def implemented_hooks(node: ast.AST) -> Iterator[str]:
+    """The hook that a function implements, by its decorator; nothing for another node."""
     if not isinstance(node, Function):
         return
     for decorator in node.decorator_list:

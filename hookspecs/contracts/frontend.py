@@ -187,7 +187,9 @@ class HttpRoutes(ABC):
 
     @abstractmethod
     def asgi(self) -> Any:
-        """An ASGI application (ASGI 3), mounted at `/plugins/<name of the plugin>/`."""
+        """An ASGI application (ASGI 3), mounted at `/plugins/<name of the plugin>/`. It
+        answers every request once, or lets an error out before it begins to. A request that is
+        cancelled ends at once, and with it what it began in the engine."""
 
 
 class CliContext(Context, frozen=True, kw_only=True):

@@ -174,7 +174,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     failures: dict[int, RowFailure] = msgspec.field(default_factory=dict)
     """Slot to its failure; such a row samples nothing."""
     side_channel: dict[str, bytes] = msgspec.field(default_factory=dict)
-    """The same from the worker half to the core half; filled in by the kernel, around the worker."""
+    """The same from the worker half to the core half; filled in by the kernel."""
 
     def rows(self) -> Iterator[SampledRow]:
         """The rows one by one: convenient, not for the hot path."""

@@ -1,0 +1,1 @@
+"""Observers: the last events before an engine failed, in a file."""

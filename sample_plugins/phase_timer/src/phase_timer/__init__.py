@@ -1,0 +1,1 @@
+"""Wrappers of the four step phases: how long each takes."""

@@ -1,0 +1,1 @@
+"""Filters: limits of tenants, and texts that outputs must not show."""
