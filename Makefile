@@ -31,6 +31,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/mypy --strict $(wildcard sample_plugins/*/src)
 	$(BIN)/lint-imports
+	$(BIN)/zensical build --strict
 
 docs: install
 	$(BIN)/python -m framework.docs

@@ -23,6 +23,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of all random choices (default 0)"
     )
     parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="NAME",
+        help="of the tensors of what computes with torch, such as cuda (default cpu)",
+    )
+    parser.add_argument(
         "--only", action="append", default=[], metavar="TEST", help="a test to run; may be repeated"
     )
     parser.add_argument(
@@ -55,6 +61,7 @@ def _run(arguments: Namespace, session: Session) -> int:
         settings=merged(said.settings, _given(session)),
         examples=said.examples,
         seed=arguments.seed,
+        device=arguments.device,
         only=arguments.only,
         expected_failures=said.expected_failures,
     )

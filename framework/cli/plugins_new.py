@@ -8,6 +8,7 @@ from pathlib import Path
 from framework.cli.command import Command, Session
 from framework.scaffold.package import new_package
 from framework.scaffold.templates import kinds
+from hookspecs.errors import ConfigError
 
 __all__ = ["COMMAND"]
 
@@ -31,7 +32,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace, session: Session) -> int:
+    # Imported here: that module imports this one.
+    from framework.cli.main import BUILT_IN
+
     name: str = arguments.name
+    if arguments.kind == "cli_command" and name in BUILT_IN:
+        raise ConfigError(f"the command {name!r} is built in; choose another name")
     directory: Path = arguments.directory or Path(name)
     files = new_package(arguments.kind, name, directory, distribution=arguments.distribution)
     for path in files:

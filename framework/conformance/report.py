@@ -100,8 +100,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     """Versions of what it ran on; no part of the claim."""
     seed: int
+    device: str
+    """Where suites of what computes with torch put their tensors."""
     settings: dict[str, Any]
     """The configuration that was given."""
+    examples: dict[str, Any]
+    """What was given by `kind:provider`."""
     providers: tuple[ProviderEntry, ...]
     untested: tuple[str, ...]
     """`kind:provider` for which the kit has no suite."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
+import tempfile
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +16,10 @@ from framework.conformance.subject import Examples, Settings
 from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manifest import api_text
 
-__all__ = ["conform"]
+__all__ = ["PLACE", "conform"]
+
+PLACE: Final = "{tmp}"
+"""In settings and examples: a directory that is made for the run, and removed after it."""
 
 
 def conform(
@@ -24,6 +28,7 @@ def conform(
     settings: Settings | None = None,
     examples: Mapping[str, Examples] | None = None,
     seed: int = 0,
+    device: str = "cpu",
     only: Collection[str] = (),
     expected_failures: Mapping[str, str] | None = None,
     quiet: bool = False,
@@ -31,15 +36,22 @@ def conform(
     """Test an installed plugin by its name, or a plugin object.
 
     `settings`: sections of the configuration that it needs. `examples`: by `kind:provider`, what
-    suites can not guess. `seed`: of all random choices.
+    suites can not guess. In the texts of both `{tmp}` is a directory made for the run. `seed`: of
+    all random choices. `device`: where suites of what computes with torch put their tensors.
     `only`: names of tests. `expected_failures`: `suite::test` to the reason. `quiet`: print
     nothing. PluginError when the plugin can not be loaded, ConfigError for a wrong argument.
     """
-    given = dict(settings or {})
-    runs, untested = runs_of(plugin, given, examples or {})
-    entries = run_suites(
-        runs, seed=seed, only=only, expected_failures=expected_failures or {}, quiet=quiet
-    )
+    given, examples = _plain(settings or {}), _plain(examples or {})
+    with tempfile.TemporaryDirectory(prefix="conform-") as directory:
+        runs, untested = runs_of(plugin, _placed(given, directory), _placed(examples, directory))
+        entries = run_suites(
+            runs,
+            seed=seed,
+            device=device,
+            only=only,
+            expected_failures=expected_failures or {},
+            quiet=quiet,
+        )
     loaded = runs[0].subject.loaded
     return Report(
         plugin=loaded.ref.name,
@@ -49,7 +61,9 @@ def conform(
         kit=api_text(),
         environment=_environment(),
         seed=seed,
-        settings=_plain(given),
+        device=device,
+        settings=given,
+        examples=examples,
         providers=tuple(
             ProviderEntry(
                 kind=found.kind.name,
@@ -64,9 +78,18 @@ def conform(
     )
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(settings)
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(values)
     return plain
+
+
+def _placed(value: Any, directory: str) -> Any:
+    """The same with the directory of the run where a text names it."""
+    if isinstance(value, str):
+        return value.replace(PLACE, directory)
+    if isinstance(value, dict):
+        return {key: _placed(each, directory) for key, each in value.items()}
+    return [_placed(each, directory) for each in value] if isinstance(value, list) else value
 
 
 def _environment() -> dict[str, str]:

@@ -30,6 +30,7 @@ def run_suites(
     runs: Sequence[Run],
     *,
     seed: int,
+    device: str = "cpu",
     only: Collection[str] = (),
     expected_failures: Mapping[str, str],
     quiet: bool = False,
@@ -40,7 +41,7 @@ def run_suites(
     Pytest runs in this process, with none of the plugins that are installed for it.
     """
     _check_names(runs, only, expected_failures)
-    session = _Session(runs, seed, frozenset(only), expected_failures)
+    session = _Session(runs, seed, device, frozenset(only), expected_failures)
     arguments = [
         str(_COLLECTED),
         f"--rootdir={_COLLECTED.parent}",
@@ -102,18 +103,21 @@ class _Session:
         self,
         runs: Sequence[Run],
         seed: int,
+        device: str,
         only: frozenset[str],
         expected_failures: Mapping[str, str],
     ) -> None:
         self.entries: list[TestEntry] = []
-        self._classes = {f"Test{index}": _class_of(run) for index, run in enumerate(runs)}
-        self._runs = dict(zip(self._classes, runs, strict=True))
+        # The name that pytest prints; it collects what begins with "Test".
+        self._runs = {f"Test {run.label}": run for run in runs}
         self._seed = seed
+        self._device = device
         self._only = only
         self._expected = expected_failures
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.conform_seed = self._seed  # type: ignore[attr-defined]
+        config.conform_device = self._device  # type: ignore[attr-defined]
 
     def pytest_report_header(self) -> str:
         labels = ", ".join(run.label for run in self._runs.values())
@@ -126,7 +130,7 @@ class _Session:
             return None
         module = pytest.Module.from_parent(parent, path=module_path)
         namespace = types.ModuleType("conformance")
-        vars(namespace).update(self._classes)
+        vars(namespace).update({name: _class_of(run) for name, run in self._runs.items()})
         module.obj = namespace
         return module
 

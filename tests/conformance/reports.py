@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,17 +30,16 @@ class Place(NamedTuple):
 
 def places() -> list[Place]:
     """Built-in plugins first."""
-    samples = {path.name.replace("_", "-"): path for path in (ROOT / "sample_plugins").iterdir()}
-    found = []
-    for ref in discover():
-        if ref.distribution == BUILTIN_DISTRIBUTION:
-            directory = ROOT / "conformance" / ref.name
-            found.append(Place(ref.name, directory, directory / CONFORM_FILE))
-        elif ref.distribution is not None:
-            home = samples.get(ref.distribution.removeprefix("framework-"))
-            if home is not None:
-                found.append(Place(ref.name, home / "conformance", home / CONFORM_FILE))
-    return found
+    homes = {}
+    for path in sorted((ROOT / "sample_plugins").glob("*/pyproject.toml")):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        homes |= {name: path.parent for name in project["entry-points"]["framework.plugins"]}
+    built_in = [ref.name for ref in discover() if ref.distribution == BUILTIN_DISTRIBUTION]
+    directories = {name: ROOT / "conformance" / name for name in built_in}
+    return [
+        *(Place(name, path, path / CONFORM_FILE) for name, path in directories.items()),
+        *(Place(name, home / "conformance", home / CONFORM_FILE) for name, home in homes.items()),
+    ]
 
 
 def make(place: Place) -> Report:

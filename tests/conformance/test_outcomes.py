@@ -103,7 +103,9 @@ def report(*found: Outcome, seconds: float = 0.5) -> Report:
         kit="1.0",
         environment={"python": f"3.{int(seconds)}"},
         seed=0,
+        device="cpu",
         settings={"cache": {"block_size": 4}},
+        examples={},
         providers=(ProviderEntry(kind="scheduler", name="mine", capabilities=("preemption",)),),
         untested=(),
         tests=tuple(

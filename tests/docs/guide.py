@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ROOT", "build", "run", "run_cli", "serve"]
+__all__ = ["ROOT", "build", "execute", "run", "run_cli", "serve", "write_metadata"]
 
 ROOT = Path(__file__).parents[2]
 FILE = re.compile(r"^`([\w/.]+\.(?:py|toml))`:.*?^```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -19,11 +19,16 @@ CLI = "import sys; from framework.cli.main import main; sys.exit(main(sys.argv[1
 
 
 def build(page: Path, package: Path) -> None:
-    """Write the files of the page, and the metadata that an installer would make of them."""
+    """Write the files of the page, and their metadata."""
     for name, text in FILE.findall(page.read_text(encoding="utf-8")):
         path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    write_metadata(package)
+
+
+def write_metadata(package: Path) -> None:
+    """What an installer would make of the package's `pyproject.toml`."""
     project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stem = f"{project['name'].replace('-', '_')}-{project['version']}"
     metadata = package / "src" / f"{stem}.dist-info"
@@ -49,6 +54,25 @@ def run(package: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def execute(directory: Path, program: str, *arguments: str) -> tuple[int, str]:
+    """Exit code and output, with errors, of `framework`, `pytest` or `python`, in a directory whose
+    `src` is on the path."""
+    words = {
+        "framework": ["-c", CLI],
+        "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
+        "python": [],
+    }
+    done = subprocess.run(
+        [sys.executable, *words[program], *arguments],
+        cwd=directory,
+        env=_environment(directory),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout
 
 
 def run_cli(package: Path, *arguments: str) -> str:
