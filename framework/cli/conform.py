@@ -10,6 +10,7 @@ import msgspec
 
 from framework.cli.command import Command, Session
 from framework.cli.exits import FAILURE
+from framework.config.keys import KEYS, SECRETS
 
 if TYPE_CHECKING:
     from framework.conformance.report import Report
@@ -73,17 +74,22 @@ def _run(arguments: Namespace, session: Session) -> int:
 
 
 def _given(session: Session) -> dict[str, Any]:
-    """The settings that were given, by section, without the defaults."""
+    """The settings of the command line and its file, by section. Those of the environment are
+    left out, for the kit does not read it either; so are secrets, which a report would show."""
+    origins = session.resolved.origins
+    given = {
+        key
+        for key, origin in origins.items()
+        if origin != "default" and not origin.startswith("environment ")
+    }
     tree: dict[str, Any] = {}
     plain = msgspec.to_builtins(session.config)
-    for key, origin in session.resolved.origins.items():
-        if origin == "default":
-            continue
-        *sections, last = key.split(".")
-        here, value = tree, plain
-        for section in sections:
-            here, value = here.setdefault(section, {}), value[section]
-        here[last] = value[last]
+    for name in KEYS:
+        section, key = name.split(".")
+        if name not in SECRETS and any(
+            each == name or each.startswith(f"{name}.") for each in given
+        ):
+            tree.setdefault(section, {})[key] = plain[section][key]
     return tree
 
 

@@ -59,7 +59,7 @@ class Verdict(StrEnum):
 
     CONFORMANT = "conformant"
     INCOMPLETE = "incomplete"
-    """No failure, but only some of the tests were run."""
+    """No failure, but only some of the tests were run, or the kit has no suite for a provider."""
     WITH_EXCEPTIONS = "conformant with exceptions"
     """But for failures that `conform.toml` explains."""
     NOT_CONFORMANT = "not conformant"
@@ -119,7 +119,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         outcomes = {test.outcome for test in self.tests}
         if not outcomes or outcomes & {Outcome.FAILED, Outcome.UNEXPECTED, Outcome.SKIPPED}:
             return Verdict.NOT_CONFORMANT
-        if self.only:
+        if self.only or self.untested:
             return Verdict.INCOMPLETE
         return Verdict.WITH_EXCEPTIONS if Outcome.EXPECTED in outcomes else Verdict.CONFORMANT
 

@@ -16,14 +16,19 @@ from framework.conformance.base import NOT_DECLARED, Conformance, binding
 from framework.conformance.catalogue import Run
 from framework.conformance.report import Outcome, TestEntry
 from framework.conformance.subject import PluginSubject
-from hookspecs.errors import ConfigError
+from hookspecs.errors import ConfigError, InternalError
 from hookspecs.version import API_VERSION
 
 __all__ = ["run_suites"]
 
 _COLLECTED: Final = Path(__file__).with_name("collected.py")
 """The file that pytest collects; what is in it is given by `_Session`."""
-_AUTOLOAD: Final = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+_ENVIRONMENT: Final = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_ADDOPTS": None,
+    "PYTEST_PLUGINS": None,
+}
+"""What pytest must not find there: it could leave out tests, or change them."""
 
 
 def run_suites(
@@ -52,10 +57,15 @@ def run_suites(
         "-p",
         "no:cacheprovider",
     ]
-    with _without_plugins(), _silence() if quiet else contextlib.nullcontext():
+    with _alone(), _silence() if quiet else contextlib.nullcontext():
         code = pytest.main(arguments, plugins=[session])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise RuntimeError(f"pytest ended with {code!r}, having run {len(session.entries)} tests")
+    if code == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    missing = session.missing()
+    if missing or code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise InternalError(
+            f"pytest ended with {code!r}, and these tests were not run: {_list(missing) or 'none'}"
+        )
     return session.entries
 
 
@@ -80,16 +90,16 @@ def _list(names: Collection[str]) -> str:
 
 
 @contextlib.contextmanager
-def _without_plugins() -> Iterator[None]:
-    before = os.environ.get(_AUTOLOAD)
-    os.environ[_AUTOLOAD] = "1"
+def _alone() -> Iterator[None]:
+    before = {name: os.environ.pop(name, None) for name in _ENVIRONMENT}
+    os.environ.update({name: text for name, text in _ENVIRONMENT.items() if text is not None})
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_AUTOLOAD]
-        else:
-            os.environ[_AUTOLOAD] = before
+        for name, text in before.items():
+            os.environ.pop(name, None)
+            if text is not None:
+                os.environ[name] = text
 
 
 def _silence() -> contextlib.redirect_stdout[io.StringIO]:
@@ -114,6 +124,16 @@ class _Session:
         self._device = device
         self._only = only
         self._expected = expected_failures
+
+    def missing(self) -> list[str]:
+        """Tests that should have been run, and were not."""
+        ran = {(entry.suite, entry.name.partition("[")[0]) for entry in self.entries}
+        return [
+            f"{run.label}::{name}"
+            for run in self._runs.values()
+            for name in run.suite.cases()
+            if (run.label, name) not in ran and (not self._only or name in self._only)
+        ]
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.conform_seed = self._seed  # type: ignore[attr-defined]

@@ -60,9 +60,15 @@ class PluginSubject:
         """To be given to `launch`: the plugin, if it is not installed."""
         self.name: str = plugin if isinstance(plugin, str) else plugin.PLUGIN.name  # type: ignore[attr-defined]
         self.given: Settings = settings or {}
-        enable = {"plugins": {"enable": [self.name]}} if isinstance(plugin, str) else {}
-        self._base = merged(SMALL, enable, self.given)
+        self._base = merged(SMALL, self.given, self._enabling())
         self.loaded: LoadedPlugin = self._load()
+
+    def _enabling(self) -> Settings:
+        """An installed plugin takes part with all that it has, beside what is enabled already."""
+        if self.objects:
+            return {}
+        given = self.given.get("plugins", {}).get("enable", ())
+        return {"plugins": {"enable": [*given, self.name]}}
 
     def _load(self) -> LoadedPlugin:
         plugin = self.manager().loaded.get(self.name)
@@ -105,9 +111,9 @@ class PluginSubject:
     def launch_unused(self) -> Engine:
         """An engine in the configuration that tests begin with, with the plugin and its options,
         none of its providers selected; see `is_default`."""
-        enable = {} if self.objects else {"enable": [self.name]}
-        plugins = {"plugins": merged(enable, self.given.get("plugins", {}))}
-        return launch(load_config(merged(SMALL, plugins), environ={}).config, plugins=self.objects)
+        plugins = {"plugins": self.given.get("plugins", {})}
+        config = load_config(merged(SMALL, plugins, self._enabling()), environ={}).config
+        return launch(config, plugins=self.objects)
 
     def is_default(self) -> bool:
         """Whether the configuration that tests begin with selects a provider of the plugin."""
@@ -134,7 +140,9 @@ class Subject(PluginSubject):
         self.examples: Examples = examples or {}
         super().__init__(plugin, settings)
         self.found: RegisteredProvider = self._find(provider)
-        self._base = merged(self._base, _selecting(self.kind, self.provider), self.given)
+        self._base = merged(
+            self._base, _selecting(self.kind, self.provider), self.given, self._enabling()
+        )
 
     def _find(self, provider: str | None) -> RegisteredProvider:
         own = [found for found in self.loaded.providers if found.kind is self.kind]

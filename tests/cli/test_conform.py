@@ -43,6 +43,20 @@ def test_settings_come_from_the_command_line_and_from_the_file(
     }
 
 
+def test_secrets_and_the_environment_stay_out_of_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEWORK_CACHE__BLOCK_SIZE", "8")
+    monkeypatch.setenv("FRAMEWORK_SERVING__API_KEYS", "sesame")
+    arguments = ["--serving.api_keys=sesame", "--plugins.options.priority.preempt_running=true"]
+    assert main(["conform", "policies", *ONLY, *arguments, "--report", str(tmp_path)]) == 0
+    text = (tmp_path / "conform.json").read_text()
+    assert "sesame" not in text
+    assert json.loads(text)["settings"] == {
+        "plugins": {"options": {"priority": {"preempt_running": True}}}
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -33,7 +33,7 @@ def places() -> list[Place]:
     homes = {}
     for path in sorted((ROOT / "sample_plugins").glob("*/pyproject.toml")):
         project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-        homes |= {name: path.parent for name in project["entry-points"]["framework.plugins"]}
+        homes |= dict.fromkeys(project["entry-points"]["framework.plugins"], path.parent)
     built_in = [ref.name for ref in discover() if ref.distribution == BUILTIN_DISTRIBUTION]
     directories = {name: ROOT / "conformance" / name for name in built_in}
     return [

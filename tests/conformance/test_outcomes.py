@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from framework.conformance import session
+from framework.conformance.base import Conformance
 from framework.conformance.catalogue import Run
 from framework.conformance.report import (
     BADGE_FILE,
@@ -94,6 +96,37 @@ def test_it_runs_without_the_plugins_that_are_installed_for_pytest(
     assert "hypothesis" not in said
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("PYTEST_ADDOPTS", "-k passes"), ("PYTEST_PLUGINS", "no_such_module")]
+)
+def test_the_environment_of_pytest_does_not_matter(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    entries = run_suites([run], seed=0, expected_failures={}, quiet=True)
+    assert len(entries) == len(LittleConformance.cases())
+    assert os.environ[name] == value
+
+
+def test_an_interrupt_comes_out() -> None:
+    class InterruptedConformance(Conformance):
+        """Somebody presses a key."""
+
+        def test_takes_long(self) -> None:
+            raise KeyboardInterrupt
+
+    subject = Subject("policies", "scheduling_policy", "fcfs")
+    with pytest.raises(KeyboardInterrupt):
+        run_suites(
+            [Run(InterruptedConformance, subject, "x")], seed=0, expected_failures={}, quiet=True
+        )
+
+
+def test_what_is_enabled_beside_the_plugin_does_not_leave_it_out() -> None:
+    subject = Subject("policies", "scheduling_policy", "fcfs", {"plugins": {"enable": ["ngram"]}})
+    assert subject.config().plugins.enable == ("ngram", "policies")
+
+
 def report(*found: Outcome, seconds: float = 0.5) -> Report:
     return Report(
         plugin="mine",
@@ -137,6 +170,8 @@ def test_the_verdict(found: tuple[Outcome, ...], verdict: Verdict) -> None:
 
 
 def test_some_of_the_tests_prove_nothing() -> None:
+    untested = msgspec.structs.replace(report(Outcome.PASSED), untested=("tool_parser:x",))
+    assert untested.verdict is Verdict.INCOMPLETE
     some = msgspec.structs.replace(report(Outcome.PASSED), only=("test_0",))
     assert some.verdict is Verdict.INCOMPLETE
     failed = msgspec.structs.replace(report(Outcome.FAILED), only=("test_0",))
