@@ -1,0 +1,1 @@
+"""`framework plugins new`: a complete plugin package of any kind, from templates."""
