@@ -23,6 +23,8 @@ class UniprocExecutor(Executor):
     def __init__(self, context: ExecutorContext) -> None:
         super().__init__(context)
         self._worker: Worker | None = None
+        self._forward: Future[None] = Future()
+        """The last one."""
 
     @property
     def worker(self) -> Worker:
@@ -47,10 +49,15 @@ class UniprocExecutor(Executor):
         self.worker.initialize_kv_cache(kv_config)
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
-        return _completed(lambda: self.worker.execute_model(scheduled))
+        self._forward = _completed(lambda: self.worker.execute_model(scheduled))
+        return self._forward
 
     def sample_tokens(self, grammar: GrammarOutput | None) -> Future[ModelRunnerOutput]:
-        return _completed(lambda: self.worker.sample_tokens(grammar))
+        def sample() -> ModelRunnerOutput:
+            self._forward.result()  # A forward that failed left nothing to sample from.
+            return self.worker.sample_tokens(grammar)
+
+        return _completed(sample)
 
     def collective_rpc(
         self, command: str, args: Sequence[Any] = (), *, timeout: float | None = None

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -117,8 +117,7 @@ async def _outputs(job: Job, request_id: str, prompt: Any) -> AsyncGenerator[Req
     made = engine.generate(
         prompt, job.params, request_id=request_id, deadline=job.deadline, **job.arguments
     )
-    # The contract says that the iterator can be closed.
-    async with aclosing(cast(AsyncGenerator[RequestOutput, None], made)) as outputs:
+    async with aclosing(made) as outputs:
         async for output in outputs:
             failed = [each for each in output.outputs if each.finish_reason in FAILURES]
             if not failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -77,7 +77,7 @@ class EngineClient(Protocol):
         cache_salt: str = "",
         labels: dict[str, str] | None = None,
         trace_headers: dict[str, str] | None = None,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs of one request until it has finished; closing the iterator aborts it.
 
         `prompt`: a string, a list of token ids, or a mapping of `prompt_token_ids`, `prompt`,
