@@ -140,7 +140,30 @@ def test_a_command_that_activation_keeps_out_is_named(
 ) -> None:
     installer.install()
     assert main(["greet", "--plugins.activation=listed"]) == 2
-    assert "plugins.enable does not name it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "plugins.enable does not name it" in said
+    assert "invalid choice: 'greet'" in said and "generate" in said
+
+
+def test_a_mistyped_command_has_its_choices_whatever_is_absent(
+    installer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installer.install()
+    for setting in ("--plugins.activation=listed", "--plugins.activation=auto"):
+        assert main(["genrate", setting]) == 2
+        said = capsys.readouterr().err
+        assert "usage: framework" in said and "invalid choice: 'genrate'" in said
+        assert "serve" in said and "Did you mean generate?" in said
+        assert ("plugins.enable does not name it" in said) is setting.endswith("listed")
+
+
+def test_config_show_checks_plugin_options_and_shows_the_settings_all_the_same(
+    installer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "show", "--json", "--plugins.options.json_lines.pth=x"]) == 2
+    found = capsys.readouterr()
+    assert "plugins.options.json_lines.pth" in found.err
+    assert "cache" in json.loads(found.out)
 
 
 def test_a_plugin_can_not_replace_a_command(

@@ -182,7 +182,7 @@ def test_what_goes_wrong_in_a_command_is_its_callers_and_harms_nobody(
     assert "'trouble'" in record.getMessage()
     (event,) = plugin.failed
     assert (event.plugin, event.action) == ("commands-for-tests", "command failed")
-    assert _counts(engine) == (2, 1)  # it was registered, and called
+    assert _counts(engine) == (1, 1)
     while engine.engine.has_unfinished_requests():
         engine.engine.step()
     assert engine.command("trouble", {"how": "none"}) is None
@@ -294,6 +294,10 @@ def test_all_commands_are_closed_whatever_one_raises(
         engine.shutdown()
     assert Look.closed == Look.made
     assert "'trouble' of" in caplog.text
+    (event,) = plugin.failed
+    assert (event.plugin, event.hook) == ("commands-for-tests", "register_engine_commands")
+    assert (event.error, event.action) == ("RuntimeError: does not close", "logged")
+    assert _counts(engine) == (0, 1)
     assert len([each for each in caplog.records if each.name == "framework.core"]) == 1
 
 

@@ -391,7 +391,7 @@ def make_rig(
     ref = PluginRef(name="test", value="", source=Source.LOCAL)
     calls = Calls(
         [
-            HookMethod(spec=HOOKS[name], ref=ref, function=function)
+            HookMethod(spec=HOOKS[name], ref=ref, attribute=name, function=function)
             for name, function in (filters or {}).items()
         ],
         role=ProcessRole.FRONTEND,

@@ -13,9 +13,13 @@ from msgspec import Meta
 from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
 from hookspecs.contracts.logits import LogitsProcessor, LogitsProcessorContext
 from hookspecs.errors import InvalidRequestError
+from hookspecs.events import PluginFailed
 
 HEARD: list[tuple[str, str, Any]] = []
 """(tag, method, argument) of each call of an `Echo` in this process."""
+
+FAILED: list[PluginFailed] = []
+"""What observers were told in this process."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +48,7 @@ class Faulty(LogitsProcessor):
 
     def __init__(self, context: LogitsProcessorContext) -> None:
         super().__init__(context)
-        options = msgspec.convert(context.params.extensions[context.name], Options)
+        options: Options = context.request_options
         self._fault, self._at, self._outputs = options.fault, options.at, 0
         self._raise_if("constructor")
 
@@ -93,8 +97,7 @@ class Affine(LogitsProcessor):
 
     def __init__(self, context: LogitsProcessorContext) -> None:
         super().__init__(context)
-        given = context.params.extensions[context.name]
-        self._options = msgspec.convert(given, Affine.Options)
+        self._options: Affine.Options = context.request_options
 
     def start(self, prompt: Sequence[int], generated: Sequence[int]) -> None:
         pass
@@ -117,11 +120,12 @@ class Echo(LogitsProcessor):
 
     def __init__(self, context: LogitsProcessorContext) -> None:
         super().__init__(context)
-        self._tag: str = context.params.extensions[context.name]["tag"]
+        self._tag: str = context.request_options.tag
         self._counts = torch.zeros(context.vocab_size)
         self._last = -1
 
     def start(self, prompt: Sequence[int], generated: Sequence[int]) -> None:
+        HEARD.append((self._tag, "request", self.context.request_id))
         HEARD.append((self._tag, "start", (list(prompt), list(generated))))
         for token in (*prompt, *generated):
             self._hear(token)
@@ -153,6 +157,11 @@ class Rules(EngineHooks):
         yield Provider("affine-a", f"{module}:Affine", request_options=Affine.Options)
         yield Provider("echo", f"{module}:Echo", request_options=Echo.Options)
         yield Provider("missing", "nowhere_at_all:Processor", request_options=Affine.Options)
+
+    @hookimpl
+    def on_plugin_failed(self, event: PluginFailed) -> None:
+        """Writes it down."""
+        FAILED.append(event)
 
 
 plugin = Rules()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 
 from framework import SamplingParams
 from framework.launcher import Engine
+from tests.core.scripted import launch_scripted
+from tests.logits_processors.rules import FAILED, plugin
 
 NEIGHBOURS = [[7, 8, 9], [5] * 20, [4, 6]]
 COUNT = 6
@@ -104,12 +108,69 @@ def test_what_the_prompt_left_in_the_cache_is_good(engine: Engine) -> None:
     assert tokens(cached) == tokens(fresh)
 
 
-@pytest.mark.parametrize("fault", ["mask", "accept"])
-def test_the_traceback_is_logged_and_a_refusal_has_none(
+FAULTS = ["constructor", "start", "mask", "accept", "exit", "no tensor", "shape", "nan", "+inf"]
+
+
+def counts(engine: Engine) -> tuple[int, int]:
+    """Processors made, and failures."""
+    (report,) = [report for report in engine.plugins() if report.name == "rules"]
+    hook = "register_logits_processors"
+    return report.calls[hook], report.errors[hook]
+
+
+@pytest.mark.parametrize(
+    "extensions",
+    [*({"faulty": {"fault": fault}} for fault in FAULTS), {"missing": {}}],
+    ids=[*FAULTS, "missing"],
+)
+def test_each_failure_is_counted_and_told(engine: Engine, extensions: dict[str, Any]) -> None:
+    FAILED.clear()
+    made, errors = counts(engine)
+    outputs = engine.generate([[3], [4], [5]], [params(extensions), params(), params(extensions)])
+    assert counts(engine) == (made + 2, errors + 2)
+    assert len(FAILED) == 2
+    for event, output in zip(FAILED, outputs[::2], strict=True):
+        assert event.error == output.outputs[0].error
+        assert (event.plugin, event.hook) == ("rules", "register_logits_processors")
+        assert (event.action, event.role) == ("request failed", "worker")
+
+
+@pytest.mark.parametrize("fault", ["refuse constructor", "refuse start"])
+def test_a_refusal_is_no_failure(
     engine: Engine, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine.generate([[3]], faulty("refuse start"))
-    assert not caplog.records
-    engine.generate([[3]], faulty(fault))
+    FAILED.clear()
+    _, errors = counts(engine)
+    (output,) = engine.generate([[3]], faulty(fault))
+    assert output.outputs[0].finish_reason == "error"
+    assert counts(engine)[1] == errors
+    assert not FAILED and not caplog.records
+
+
+@pytest.mark.parametrize("fault", ["constructor", "start", "mask", "accept"])
+def test_requests_can_not_flood_the_log(caplog: pytest.LogCaptureFixture, fault: str) -> None:
+    with launch_scripted(plugins=[plugin]) as engine:
+        engine.generate([[3]] * 3, faulty(fault))
+        engine.generate([[3]] * 3, faulty(fault))
     (record,) = caplog.records
-    assert record.exc_info is not None and record.exc_info[0] is LookupError
+    assert record.exc_info is not None
+    error = record.exc_info[1]
+    assert isinstance(error.__cause__ or error if error else None, LookupError)
+    assert "'faulty'" in record.getMessage() and "said once" in record.getMessage()
+
+
+def test_a_missing_package_is_looked_for_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, fullname: str, *_: Any) -> None:
+            if fullname == "nowhere_at_all":
+                tries.append(fullname)
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    with launch_scripted(plugins=[plugin]) as engine:
+        outputs = engine.generate([[3]] * 3, params({"missing": {}}))
+    assert ["nowhere_at_all" in str(output.outputs[0].error) for output in outputs] == [True] * 3
+    assert len(tries) == len(caplog.records) == 1

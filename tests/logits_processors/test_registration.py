@@ -47,7 +47,7 @@ def test_without_options_of_a_request_it_could_never_be_asked_for() -> None:
 
 @pytest.mark.parametrize("lacking", [ProcessRole.FRONTEND, ProcessRole.WORKER])
 def test_it_must_be_known_in_the_front_end_and_in_the_worker(lacking: ProcessRole) -> None:
-    with pytest.raises(ContractViolation, match=rf"PLUGIN\.roles lacks {lacking}; requests ask"):
+    with pytest.raises(ContractViolation, match=rf"PLUGIN\.roles lacks {lacking}, where"):
         launch_scripted(plugins=[offering(NoOptions, ALL - {lacking})])
 
 

@@ -91,6 +91,14 @@ def test_it_hears_prompt_and_tokens(engine: Engine) -> None:
     assert not any(a == b for a, b in zip([5, *tokens(output)], tokens(output), strict=False))
 
 
+def test_it_knows_its_request(engine: Engine) -> None:
+    outputs = engine.generate([[3], [4]], [params(echo={"tag": tag}) for tag in ("x", "y")])
+    # The engine's ids: that of the caller, and which of its outputs.
+    for tag, output in zip(("x", "y"), outputs, strict=True):
+        (request_id,) = heard(tag, "request")
+        assert request_id.startswith(output.request_id)
+
+
 def test_a_prompt_in_chunks_makes_no_difference(engine: Engine) -> None:
     prompt = [3 + i % 7 for i in range(70)]  # 32 tokens a step
     (output,) = engine.generate([prompt], params(echo={"tag": "x"}))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -25,10 +26,11 @@ from hookspecs.contracts.logits import (
 from hookspecs.errors import RequestFailedError
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.step import LogprobColumns, NewRequest
-from tests.logits_processors.rules import HEARD, Affine, Echo, Faulty
+from tests.logits_processors.rules import HEARD, Affine, Echo, Faulty, Options
 
 VOCAB = 5
 KINDS: dict[str, type[LogitsProcessor]] = {"affine": Affine, "echo": Echo, "faulty": Faulty}
+OPTIONS = {"affine": Affine.Options, "echo": Echo.Options, "faulty": Options}
 
 
 class Greedy(Sampler):
@@ -66,7 +68,9 @@ def create(request: NewRequest, vocab_size: int) -> Sequence[LogitsProcessor]:
                 config=EngineConfig(),
                 plugin="rules",
                 name=name,
+                request_id=request.request_id,
                 params=params,
+                request_options=msgspec.convert(params.extensions[name], OPTIONS[name]),
                 vocab_size=vocab_size,
             )
         )
@@ -186,7 +190,7 @@ def test_logits_that_the_model_spoiled_are_the_sampler_s_to_report(value: float)
 def test_a_prompt_of_embeddings_has_no_tokens() -> None:
     subject = LogitsProcessors(create, VOCAB)
     subject.add(request(1, {"echo": {"tag": "x"}}, prompt_embeds=np.zeros((2, 4), np.float32)))
-    assert HEARD == [("x", "start", ([], [3]))]
+    assert ("x", "start", ([], [3])) in HEARD
 
 
 def test_an_interrupt_is_not_a_processor_s() -> None:
@@ -198,7 +202,12 @@ def test_an_interrupt_is_not_a_processor_s() -> None:
         lambda r, v: [
             Interrupted(
                 LogitsProcessorContext(
-                    config=EngineConfig(), name="affine", params=r.sampling_params, vocab_size=v
+                    config=EngineConfig(),
+                    name="affine",
+                    request_id=r.request_id,
+                    params=r.sampling_params,
+                    request_options=Affine.Options(),
+                    vocab_size=v,
                 )
             )
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -10,11 +11,19 @@ from msgspec import Meta
 
 import framework
 from framework.plugins import PluginManager
-from hookspecs import EngineConfig, EngineHooks, PluginInfo, ProcessRole, SamplingParams, hookimpl
+from hookspecs import (
+    EngineConfig,
+    EngineHooks,
+    PluginInfo,
+    ProcessRole,
+    Provider,
+    SamplingParams,
+    hookimpl,
+)
 from hookspecs.config import PluginsConfig
 from hookspecs.contracts.base import PluginContext
 from hookspecs.errors import ContractViolation, PluginConfigError, PluginError
-from hookspecs.events import ConfigResolved, StepFinished
+from hookspecs.events import CacheReset, ConfigResolved, EngineStopping, StepFinished
 
 
 class CountOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,6 +150,107 @@ class Idle(EngineHooks):
 
 def test_without_hooks_nobody_is_asked() -> None:
     PluginManager.build(config(), objects=[Idle()])
+
+
+class Needy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(description="Where to.")]
+
+
+class OffersOnly(EngineHooks):
+    """Installed, not selected: an operator gives it no options."""
+
+    PLUGIN = PluginInfo(name="count", api=">=1.0,<2", options=Needy)
+
+    def configured(self, context: PluginContext) -> Self:
+        raise AssertionError("there is no hook that would be called")
+
+    @hookimpl
+    def register_stat_loggers(self) -> Iterable[Provider[Any]]:
+        yield Provider("count", "nowhere:C")
+
+
+def test_who_only_offers_providers_is_not_asked() -> None:
+    (report,) = [
+        report
+        for report in PluginManager.build(config(), objects=[OffersOnly()]).report()
+        if report.name == "count"
+    ]
+    assert report.state == "unused"
+
+
+class Stranger:
+    """Derives from nothing; its `configured` is its own affair."""
+
+    PLUGIN = PluginInfo(name="count", api=">=1.0,<2")
+
+    def configured(self) -> bool:
+        raise AssertionError("this is another method")
+
+    @hookimpl
+    def on_step_finished(self, event: StepFinished) -> None:
+        return
+
+
+def test_only_a_class_of_the_contract_has_it() -> None:
+    PluginManager.build(config(), objects=[Stranger()])
+
+
+class Unusual(EngineHooks):
+    """Its hooks are no methods of its own: of an object it has, and of a function in it."""
+
+    PLUGIN = PluginInfo(name="count", api=">=1.0,<2")
+
+    def __init__(self) -> None:
+        self.inner = Inner()
+        self.heard: list[str] = []
+        self.made: list[Unusual] = []
+        self.on_step_finished = self.inner.on_step_finished  # type: ignore[method-assign]
+
+        def hear(event: CacheReset) -> None:
+            self.heard.append("function")
+
+        self.of_a_function = hookimpl(hear, specname="on_cache_reset")
+
+    def configured(self, context: PluginContext) -> Unusual:
+        self.made.append(Unusual())
+        return self.made[-1]
+
+    @hookimpl(specname="on_engine_stopping")
+    def renamed(self, event: EngineStopping) -> None:
+        self.heard.append("renamed")
+
+
+class Inner:
+    """Has the hook."""
+
+    count = 0
+
+    @hookimpl
+    def on_step_finished(self, event: StepFinished) -> None:
+        self.count += 1
+
+
+def test_hooks_of_every_kind_are_those_of_the_object_made() -> None:
+    plugin = Unusual()
+    with launch(plugin) as engine:
+        generate(engine, 3)
+        engine.engine.reset_prefix_cache()
+    made = plugin.made[-1]
+    assert (plugin.inner.count, plugin.heard) == (0, [])
+    assert (made.inner.count, made.heard) == (3, ["function", "renamed"])
+
+
+class Loses(Unusual):
+    def configured(self, context: PluginContext) -> Unusual:
+        made = Loses()
+        del made.of_a_function
+        return made
+
+
+def test_an_object_without_a_hook_is_refused() -> None:
+    with pytest.raises(ContractViolation, match="hook of_a_function can not be read") as raised:
+        PluginManager.build(config(), objects=[Loses()])
+    assert (raised.value.plugin, raised.value.hook) == ("count", "on_cache_reset")
 
 
 def test_a_child_process_configures_its_own() -> None:

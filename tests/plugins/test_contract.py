@@ -121,7 +121,7 @@ def test_the_snapshot_holds_the_contract() -> None:
     assert set(snapshot["hooks"]) == set(HOOKS)
     assert set(snapshot["kinds"]) == set(PLUGIN_KINDS)
     step = snapshot["structs"]["hookspecs.events.StepFinished"]["fields"]["step"]
-    assert step == {"type": "int", "required": True}
+    assert step == {"type": "int"}
     scheduler = snapshot["contracts"]["hookspecs.contracts.scheduler.Scheduler"]
     assert scheduler["methods"]["schedule"]["abstract"]
     capabilities = snapshot["enums"]["hookspecs.contracts.scheduler.SchedulerCapability"]
@@ -156,11 +156,11 @@ METHOD = {"shape": "method", "signature": "(self) -> 'None'", "abstract": False}
 @pytest.mark.parametrize(
     ("path", "value", "kind"),
     [
-        ((*EVENT, "new"), {"type": "int", "required": False}, "additive"),
-        ((*EVENT, "new"), {"type": "int", "required": True}, "breaking"),
+        ((*EVENT, "new"), {"type": "int", "default": "0"}, "additive"),
+        ((*EVENT, "new"), {"type": "int"}, "breaking"),
         ((*EVENT, "step"), ..., "breaking"),
-        ((*EVENT, "step"), {"type": "str", "required": True}, "breaking"),
-        ((*EVENT, "step"), {"type": "int", "required": False}, "additive"),
+        ((*EVENT, "step"), {"type": "str"}, "breaking"),
+        ((*EVENT, "step"), {"type": "int", "default": "0"}, "additive"),
         ((*ABC, "new"), METHOD, "additive"),
         ((*ABC, "new"), {**METHOD, "abstract": True}, "breaking"),
         ((*ABC, "schedule"), ..., "breaking"),
@@ -262,7 +262,7 @@ def test_the_command_fails_without_a_bump(
     before.write_text(snapshot_text(old), encoding="utf-8")
     assert main(["--against", str(before)]) == 0
     before.write_text(
-        snapshot_text(changed(old, (*EVENT, "gone"), {"type": "int", "required": True}))
+        snapshot_text(changed(old, (*EVENT, "gone"), {"type": "int"}))
     )
     assert main(["--against", str(before)]) == 1
     assert "StepFinished.gone: removed" in capsys.readouterr().err

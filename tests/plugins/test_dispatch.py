@@ -25,8 +25,10 @@ from hookspecs import (
 )
 from hookspecs.config import EngineConfig, EngineSection, ExecutorConfig, ModelConfig, PluginsConfig
 from hookspecs.errors import (
+    ConfigError,
     ContractViolation,
     InternalError,
+    PluginConfigError,
     PluginError,
     RequestFailedError,
     StepError,
@@ -445,6 +447,16 @@ def test_a_raising_config_filter_stops_the_start(build: Any) -> None:
     with pytest.raises(PluginError, match="boom") as caught:
         build(plugin("a", adjust_config=raising))
     assert caught.value.plugin == "a"
+
+
+@pytest.mark.parametrize("error", [PluginConfigError("limit is odd"), ConfigError("no GPU")])
+def test_a_config_filter_may_raise_an_error_of_the_contract(build: Any, error: Exception) -> None:
+    def refuse(event: ConfigResolved) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        build(plugin("a", adjust_config=refuse))
+    assert caught.value is error
 
 
 # Step wrappers

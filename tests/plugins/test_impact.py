@@ -20,7 +20,7 @@ STEP = "structs hookspecs.events.StepFinished"
 OUTPUT = "structs hookspecs.types.outputs.CompletionOutput"
 CAPABILITY = "enums hookspecs.contracts.policy.PolicyCapability"
 METHOD = {"shape": "method", "signature": "(self) -> 'None'", "abstract": False}
-FIELD = {"type": "int", "required": False}
+FIELD = {"type": "int", "default": "0"}
 
 Edit = Callable[[dict[str, Any]], None]
 
@@ -84,7 +84,7 @@ plugin = Plugin()
     ("subject", "value", "concerns"),
     [
         (f"{STEP}.num_rows", None, True),
-        (f"{STEP}.num_rows", {"type": "float", "required": True}, True),
+        (f"{STEP}.num_rows", {"type": "float"}, True),
         (f"{STEP}.update_s", None, False),
         (f"{STEP}.energy_j", FIELD, True),
         ("structs hookspecs.events.RequestFinished.energy_j", FIELD, False),
@@ -215,6 +215,112 @@ def test_what_is_reached_through_a_field_concerns_where_its_name_is_used(
     assert subjects(plugin, setting(f"{OUTPUT}.token_ids", None)) == [f"{OUTPUT}.token_ids"]
     assert subjects(plugin, setting(f"{OUTPUT}.text", None)) == []
     assert subjects(plugin, setting(f"{OUTPUT}.new", FIELD)) == []
+
+
+USES = """
+import framework
+from hookspecs import EngineHooks, hookimpl
+from hookspecs.contracts import side_channel
+from hookspecs.contracts.worker import command
+from hookspecs.types.step import RowFailure
+from framework.sdk.model_directory import describe
+from framework.sdk.sleep import SleepState
+class Plugin(EngineHooks):
+    def configured(self, context):
+        assert side_channel.MAX_SIDE_CHANNEL_BYTES > 5
+        framework.launch()
+        return RowFailure("x")
+    @hookimpl
+    def on_cache_reset(self, event):
+        SleepState().check_step()
+"""
+CONFIGURED = "contracts hookspecs.hooks.EngineHooks.configured"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "subject", "concerns"),
+    [
+        (("functions", "hookspecs.contracts.worker.command"), "()", None, True),
+        (("functions", "hookspecs.markers.hookimpl"), "()", None, True),
+        (("functions", "hookspecs.markers.hook_meta"), "()", None, False),
+        (("functions", "framework.sdk.cache.cache_directory"), "()", None, False),
+        (("functions", "framework.sdk.model_directory.describe.describe"), "()", None, True),
+        (
+            ("constants", "hookspecs.contracts.side_channel.MAX_SIDE_CHANNEL_BYTES", "value"),
+            "1",
+            "constants hookspecs.contracts.side_channel.MAX_SIDE_CHANNEL_BYTES",
+            True,
+        ),
+        (("exports", "framework.launch"), ..., None, True),
+        (("exports", "framework.serve"), ..., None, False),
+        (("exports", "framework.sdk.model_directory.describe"), ..., None, True),
+        (("exports", "hookspecs.hookimpl"), ..., None, True),
+        (
+            ("classes", "framework.sdk.sleep.SleepState", "methods", "check_step"),
+            ...,
+            "classes framework.sdk.sleep.SleepState.check_step",
+            True,
+        ),
+        (
+            ("classes", "framework.sdk.sleep.SleepState", "methods", "woke"),
+            ...,
+            "classes framework.sdk.sleep.SleepState.woke",
+            False,
+        ),
+        (
+            ("contracts", "hookspecs.hooks.EngineHooks", "methods", "configured"),
+            ...,
+            CONFIGURED,
+            True,
+        ),
+        # It is not named: that is where a default counts.
+        (
+            ("structs", "hookspecs.types.step.RowFailure", "fields", "poisoned", "default"),
+            "False",
+            "structs hookspecs.types.step.RowFailure.poisoned",
+            True,
+        ),
+        (
+            ("structs", "hookspecs.types.step.RowFailure", "positional"),
+            ["plugin", "message"],
+            "structs hookspecs.types.step.RowFailure",
+            True,
+        ),
+        (
+            ("structs", "hookspecs.types.step.ScheduledRow", "positional"),
+            [],
+            "structs hookspecs.types.step.ScheduledRow",
+            False,
+        ),
+    ],
+)
+def test_all_that_modules_export(
+    package: Callable[..., str],
+    path: tuple[str, ...],
+    value: Any,
+    subject: str | None,
+    concerns: bool,
+) -> None:
+    def edit(snapshot: dict[str, Any]) -> None:
+        place: Any = snapshot
+        for key in path[:-1]:
+            place = place[key]
+        if value is ...:
+            del place[path[-1]]
+        else:
+            place[path[-1]] = value
+
+    expected = subject or f"{path[0]} {path[1]}"
+    found = impact(package(plugin=USES), edit)
+    assert [change.subject for change in found.changes] == ([expected] if concerns else [])
+    assert found.breaks is concerns
+
+
+def test_a_plugin_that_does_not_derive_from_the_hooks_implements_them(
+    package: Callable[..., str],
+) -> None:
+    plugin = package(plugin=USES.replace("(EngineHooks)", ""))
+    assert subjects(plugin, setting(CONFIGURED, None)) == [CONFIGURED]
 
 
 def test_a_class_that_went_concerns_whoever_imports_it(package: Callable[..., str]) -> None:

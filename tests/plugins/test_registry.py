@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from hookspecs import EngineConfig, EngineHooks, PluginInfo, Provider, hookimpl
+from framework.plugins import construct
+from framework.plugins.check import check_plugin
+from framework.plugins.specs import HOOKS
+from hookspecs import EngineConfig, EngineHooks, PluginInfo, ProcessRole, Provider, hookimpl
 from hookspecs.config import SchedulerConfig
 from hookspecs.contracts.policy import PolicyCapability, PolicyContext, SchedulingPolicy
 from hookspecs.errors import (
@@ -22,6 +25,7 @@ from hookspecs.errors import (
     ProviderNotFoundError,
     UnsupportedFeatureError,
 )
+from hookspecs.kinds import PLUGIN_KINDS, PluginKind
 
 KIND = "scheduling_policy"
 
@@ -208,9 +212,97 @@ def test_create_imports_lazily_and_hands_over_the_context(
     assert report.state == "active"
 
 
-def test_wrong_context_fields_are_a_defect_of_the_caller(build: Any) -> None:
+def test_wrong_context_fields_are_a_defect_of_the_caller(
+    build: Any, targets: types.ModuleType
+) -> None:
+    targets.A = SchedulingPolicy  # type: ignore[attr-defined]
     with pytest.raises(InternalError, match="context of a scheduling_policy"):
         build(policies(Provider("a", "fake_targets:A"))).create(KIND, "a", colour="red")
+
+
+def test_a_factory_does_once_what_is_the_same_for_all(
+    build: Any, targets: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class A(SchedulingPolicy):
+        pass
+
+    targets.A = A  # type: ignore[attr-defined]
+    manager = build(policies(Provider("a", "fake_targets:A", options=Limit)))
+    make = manager.factory(KIND, "a")
+    first = make()
+
+    def never(*_: Any) -> None:
+        raise AssertionError("this was done before")
+
+    monkeypatch.delattr(targets, "A")
+    monkeypatch.setattr(construct, "check_members", never)
+    monkeypatch.setattr(construct, "warn_of_methods", never)
+    others = [make(), manager.factory(KIND, "a")(), manager.create(KIND, "a")]
+    assert len({id(made) for made in (first, *others)}) == 4
+    assert all(made.context.options is first.context.options for made in others)
+
+
+def test_a_factory_checks_each_class_that_a_target_makes(
+    build: Any, targets: types.ModuleType
+) -> None:
+    class Right(SchedulingPolicy):
+        pass
+
+    class Wrong(SchedulingPolicy):
+        priority = property(lambda self: 0)  # type: ignore[assignment]
+
+    given = iter([Right, Wrong, Right, Wrong])
+    targets.A = lambda context: next(given)(context)  # type: ignore[attr-defined]
+    make = build(policies(Provider("a", "fake_targets:A"))).factory(KIND, "a")
+    for _ in range(2):
+        make()
+        with pytest.raises(ContractViolation, match="is a property, but must be a method"):
+            make()
+
+
+# Roles
+
+
+def in_roles(hook: str, provider: Provider[Any], roles: frozenset[ProcessRole]) -> type[Any]:
+    def register(self: Any) -> Any:
+        yield provider
+
+    register.__name__ = hook
+    info = PluginInfo(name="mine", api=">=1.0", roles=roles)
+    return type("Plugin", (EngineHooks,), {"PLUGIN": info, hook: hookimpl(register)})
+
+
+@pytest.mark.parametrize("kind", PLUGIN_KINDS.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("asked", [False, True], ids=["", "request_options"])
+def test_a_plugin_is_imported_wherever_its_providers_are_needed(
+    build: Any, kind: PluginKind, asked: bool
+) -> None:
+    if kind.name == "logits_processor" and not asked:
+        asked = True
+    provider = Provider[Any]("a", "m:C", request_options=Limit if asked else None)
+    needed = set(HOOKS[kind.hook].meta.roles) | ({ProcessRole.FRONTEND} if asked else set())
+    every = frozenset(ProcessRole)
+    enabled = frozenset(needed | {ProcessRole.LAUNCHER})
+    assert build(in_roles(kind.hook, provider, enabled)()).providers(kind.name)
+    for role in ProcessRole:
+        plugin = in_roles(kind.hook, provider, every - {role})()
+        if role in needed and role is not ProcessRole.LAUNCHER:
+            with pytest.raises(ContractViolation, match=rf"roles lacks {role}, .*{kind.name} 'a'"):
+                build(plugin)
+            assert any(f"lacks {role}" in finding for finding in check_plugin(plugin))
+        else:  # the launcher imports all
+            assert build(plugin).providers(kind.name)
+
+
+def test_a_hook_that_offers_nothing_needs_no_process(build: Any) -> None:
+    class Empty(EngineHooks):
+        PLUGIN = PluginInfo(name="mine", api=">=1.0", roles=frozenset({ProcessRole.LAUNCHER}))
+
+        @hookimpl
+        def register_samplers(self) -> Any:
+            return ()
+
+    assert build(Empty()).providers("sampler") == []
 
 
 def test_a_missing_package_names_the_extra(site: Any, build: Any) -> None:

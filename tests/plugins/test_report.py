@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from framework.plugins import PluginReport
+from framework.plugins.report import call_stats, merged_reports
 from framework.plugins.specs import HOOKS
 from hookspecs.events import CacheReset
 from hookspecs.hooks import EngineHooks
-from hookspecs.info import Tier
+from hookspecs.info import PluginInfo, Provider, Tier
 from hookspecs.kinds import PLUGIN_KINDS
+from hookspecs.markers import hookimpl
 
 
 def test_what_a_report_says(site: Any, build: Any) -> None:
@@ -37,9 +39,31 @@ def test_what_a_report_says(site: Any, build: Any) -> None:
     assert set(report.hooks) == {"register_samplers", "on_cache_reset", "on_engine_failed"}
     assert set(report.reached) == {"register_samplers", "on_cache_reset"}
     assert report.withheld == ("adjust_output",)
-    assert report.calls == {"register_samplers": 1, "on_cache_reset": 2, "on_engine_failed": 0}
+    assert report.calls == {"register_samplers": 0, "on_cache_reset": 2, "on_engine_failed": 0}
     assert set(report.errors.values()) == {0} and report.error is None
     assert report.seconds["on_cache_reset"] > 0
+
+
+def test_a_registration_is_no_call(build: Any) -> None:
+    class Plugin(EngineHooks):
+        PLUGIN = PluginInfo(name="side", api=">=1.0")
+
+        @hookimpl
+        def register_side_channels(self) -> Any:
+            yield Provider("side", "m:C")
+
+    hook = "register_side_channels"
+    manager = build(Plugin())
+    assert call_stats(manager.report(), "here") == []
+    counter = manager.calls.counter("side", hook)
+    counter.errors = 1  # as of one that is not called, but closed
+    ((report,), (stats,)) = manager.report(), call_stats(manager.report(), "here")
+    assert report.reached == (hook,)
+    assert (report.calls[hook], report.errors[hook]) == (stats.calls, stats.errors) == (0, 1)
+    counter.calls = 5
+    (there,) = call_stats(manager.report(), "there")
+    (both,) = merged_reports(manager.report(), [there])
+    assert (both.calls[hook], both.errors[hook]) == (10, 2)
 
 
 def test_loaded_plugins_come_in_call_order_and_the_others_by_name(site: Any, build: Any) -> None:

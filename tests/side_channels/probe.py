@@ -152,7 +152,7 @@ class _Worker(WorkerHalf):
         told = None if message is None else msgspec.to_builtins(message)
         self._diary.note("on_step", step=scheduled.step, message=told)
 
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         sampled = len(output.token_ids)
         answer = ProbeReply(step=self._step, sampled=sampled, rank=self._rank)
         return self._diary.note("reply", answer, step=self._step, sampled=sampled)
@@ -175,8 +175,8 @@ class ProbeChannel(SideChannel):
 
 
 class _SilentWorker(_Worker):
-    def reply(self, output: ModelRunnerOutput) -> Any:
-        super().reply(output)
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
+        super().reply(scheduled, output)
         return None
 
 

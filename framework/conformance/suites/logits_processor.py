@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import weakref
 from collections.abc import Callable, Sequence
@@ -74,11 +75,19 @@ class LogitsProcessorConformance(TensorConformance):
     @pytest.fixture
     def new(self, subject: Subject, params: SamplingParams) -> New:
         """Makes processors, each of a request of its own."""
-        plugins = subject.manager()
+        plugins, numbers = subject.manager(), itertools.count()
+        struct = subject.found.provider.request_options
 
         def make() -> LogitsProcessor:
             own = msgspec.convert(msgspec.to_builtins(params), SamplingParams)
-            made = plugins.create(subject.kind.name, subject.provider, params=own, vocab_size=VOCAB)
+            made = plugins.create(
+                subject.kind.name,
+                subject.provider,
+                request_id=f"r{next(numbers)}",
+                params=own,
+                request_options=msgspec.convert(own.extensions[subject.provider], struct),
+                vocab_size=VOCAB,
+            )
             return cast("LogitsProcessor", made)
 
         return make
@@ -166,14 +175,16 @@ class LogitsProcessorConformance(TensorConformance):
 
     def test_parameters_are_not_changed(self, new: New, seed: int) -> None:
         """Requires nothing.
-        Does: compares the parameters of its request before and after it generated.
+        Does: compares the parameters of its request, and the options in them, before and after
+        it generated.
         Must: leave them as they are: the request resumes with the same ones.
         """
         processor = new()
-        params = processor.context.params
-        before = msgspec.msgpack.encode(params)
+        params, options = processor.context.params, processor.context.request_options
+        before, asked = msgspec.msgpack.encode(params), msgspec.msgpack.encode(options)
         _generate(processor, (5, 6, 7), seed)
         assert msgspec.msgpack.encode(params) == before, f"it changed the parameters to {params}"
+        assert msgspec.msgpack.encode(options) == asked, f"it changed its options to {options}"
 
     def test_ended_requests_are_forgotten(self, new: New, seed: int) -> None:
         """Requires nothing.

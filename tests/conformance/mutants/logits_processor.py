@@ -40,8 +40,8 @@ class Following(LogitsProcessor):
         self.text.append(token)
 
     def _strength(self) -> float:
-        options: dict[str, float] = self.context.params.extensions["mutant"]
-        return options["strength"]
+        options: Strength = self.context.request_options
+        return options.strength
 
 
 class GivesDoubles(Following):

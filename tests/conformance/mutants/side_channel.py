@@ -42,7 +42,7 @@ class _Worker(WorkerHalf):
     def on_step(self, scheduled: SchedulerOutput, message: Any) -> None:
         self.noted = message
 
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         return self.noted
 
 
@@ -86,7 +86,7 @@ class Unencodable(_Channel):
 
 
 class RepliesWithColumns(_Worker):
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         return output.num_sampled.tolist()
 
 
@@ -132,10 +132,10 @@ class ChangesTheStep(_Channel):
 
 
 class TakesTokens(_Worker):
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         output.failures.clear()
         output.token_ids += 1
-        return super().reply(output)
+        return super().reply(scheduled, output)
 
 
 class ChangesTheResult(_Channel):
@@ -143,7 +143,7 @@ class ChangesTheResult(_Channel):
 
 
 class TrustsTheCore(_Worker):
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         assert self.noted is not None
         return Note(rows=self.noted.rows)
 
@@ -197,7 +197,7 @@ class PutsAside(_Core):
 
 
 class PicksUp(_Worker):
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         return Note(rows=_shared.get_nowait())
 
 
@@ -221,7 +221,7 @@ class SharesAQueuePlugin(EngineHooks):
 class WaitsForTheCore(_Worker):
     """Lost wake-up: late futures of a thread that nobody started."""
 
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         threading.Event().wait()
         return None
 
@@ -273,9 +273,9 @@ class KnowsNoPreemption(_Channel):
 
 
 class SamplesAnew(_Worker):
-    def reply(self, output: ModelRunnerOutput) -> Any:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         output.token_ids = output.token_ids * 0 + 1
-        return super().reply(output)
+        return super().reply(scheduled, output)
 
 
 class ChangesTokens(_Channel):
