@@ -45,10 +45,11 @@ class EngineHooks:
         """The object whose observers, filters and wrappers are called: this one, or a new one of
         its class that has its options and the state of one engine.
 
-        Not a hook; called where hooks of the plugin take part, in each process and for each
-        engine that `launch` makes there, before any of them; in the launcher before
-        `adjust_config`, and once more with what that made of the configuration. Also for commands
-        that start no engine: it opens no file and starts no thread. Raising stops the start.
+        Not a hook; called where observers, filters or wrappers of the plugin take part, in each
+        process and for each engine that `launch` makes there, before any of them; in the launcher
+        before `adjust_config`, and once more with what that made of the configuration. Also for
+        commands that start no engine: it opens no file and starts no thread. Raising stops the
+        start. A class that does not derive from `EngineHooks` may have it as well.
         """
         return self
 
@@ -138,10 +139,7 @@ class EngineHooks:
 
     @hookspec(
         kind=HookKind.PROVIDER,
-        roles=(
-            ProcessRole.LAUNCHER,
-            ProcessRole.FRONTEND,
-        ),
+        roles=(ProcessRole.LAUNCHER,),
         contract="ModelSource",
     )
     def register_model_sources(self) -> Providers:
@@ -150,7 +148,10 @@ class EngineHooks:
 
     @hookspec(
         kind=HookKind.PROVIDER,
-        roles=(ProcessRole.WORKER,),
+        roles=(
+            ProcessRole.CORE,
+            ProcessRole.WORKER,
+        ),
         contract="ModelLoader",
     )
     def register_model_loaders(self) -> Providers:
@@ -168,7 +169,10 @@ class EngineHooks:
 
     @hookspec(
         kind=HookKind.PROVIDER,
-        roles=(ProcessRole.WORKER,),
+        roles=(
+            ProcessRole.FRONTEND,
+            ProcessRole.WORKER,
+        ),
         contract="LogitsProcessor",
     )
     def register_logits_processors(self) -> Providers:
@@ -371,7 +375,8 @@ class EngineHooks:
     def adjust_config(self, event: ConfigResolved) -> ConfigResolved | None:
         """The configuration was read, once, before anything is made from it.
 
-        Raising stops the start.
+        Raising stops the start: with an error of `hookspecs.errors` as it is, with any other as
+        PluginError.
         """
         return None
 

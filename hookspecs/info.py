@@ -68,7 +68,9 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The contract versions it was written for, e.g. `">=1.0,<2"` (PEP 440 specifiers)."""
     description: str = ""
     roles: frozenset[ProcessRole] = frozenset(ProcessRole)
-    """The processes that import it."""
+    """The processes that import it, besides the launcher, which imports all. A plugin that offers
+    providers names every process that the provider hook names; the front end too, where they
+    have `request_options`."""
     provides: tuple[str, ...] = ()
     """Capabilities of the plugin itself. `wrap:<phase>` lets it wrap a step phase."""
     requires: tuple[str, ...] = ()

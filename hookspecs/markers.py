@@ -26,6 +26,8 @@ class HookMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: HookKind
     roles: tuple[ProcessRole, ...]
+    """The processes in which it is called; for a provider hook, those in which the kernel makes
+    or needs the providers: `PluginInfo.roles` must name them all."""
     since: str
     hot: bool = False
     """Called every step: its fan-out is resolved when the plugin manager freezes."""

@@ -31,6 +31,7 @@ from framework.cli.log import log_to_stderr
 from framework.cli.parser import build_parser
 from framework.cli.plugin_commands import KIND, descriptions, run_plugin_command
 from framework.config import load_config
+from framework.config.suggest import suggestion
 from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manager import PluginManager
 from hookspecs.version import API_VERSION
@@ -96,7 +97,7 @@ def _main(argv: Sequence[str], launch: Launch, serve: Serve) -> int:
         if at:  # The plugin's parser gets only what follows its name.
             parser.error(f"unrecognized arguments: {' '.join(rest[:at])}")
         return run_plugin_command(manager, word, rest[at + 1 :])
-    if word is not None and (absent := manager.registry.why_absent(KIND)):
-        parser.error(f"there is no command {word!r}.{absent}")
+    if word is not None:
+        parser.hint = suggestion(word, {*BUILT_IN, *provided}) + manager.registry.why_absent(KIND)
     parser.parse_args(rest)
     raise AssertionError("the parser accepts neither an unknown command nor none")

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from framework.cli.command import Command
 from framework.config import setting_names
 
-__all__ = ["build_parser", "command_parser"]
+__all__ = ["CommandParser", "build_parser", "command_parser"]
 
 GROUPS: Final = {
     "bench": "measurements",
@@ -21,8 +21,11 @@ Every command takes settings: --config FILE (TOML) and --section.key=value, such
 --cache.block_size=32. `framework config show` lists them all."""
 
 
-class _Parser(ArgumentParser):
+class CommandParser(ArgumentParser):
     """Knows the settings that an unknown flag may mean."""
+
+    hint = ""
+    """Sentences that are added to every error, each with a blank before it."""
 
     def error(self, message: str) -> NoReturn:
         words = message.removeprefix("unrecognized arguments: ").split()
@@ -35,12 +38,12 @@ class _Parser(ArgumentParser):
         ]
         if meant and words != message.split():
             message += f". Settings have their section: {', '.join(meant)}"
-        super().error(message)
+        super().error(f"{message}.{self.hint}" if self.hint else message)
 
 
 def build_parser(
     commands: Iterable[Command], plugin_commands: Mapping[str, str], version: type[Action]
-) -> ArgumentParser:
+) -> CommandParser:
     """A parser whose result has the chosen command as `command`.
 
     `plugin_commands` maps names to descriptions; they are listed only, for one that is used is
@@ -73,10 +76,10 @@ def build_parser(
     return parser
 
 
-def command_parser(prog: str, description: str) -> ArgumentParser:
+def command_parser(prog: str, description: str) -> CommandParser:
     """A parser that knows of settings: its help names them, and its errors those that an unknown
     flag may mean."""
-    return _Parser(
+    return CommandParser(
         prog=prog,
         description=description,
         epilog=EPILOG,

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 from framework.cli.parser import command_parser
 from framework.plugins.manager import PluginManager
 from hookspecs.contracts.frontend import CliCommand
-from hookspecs.errors import PluginConflictError
 
 __all__ = ["KIND", "descriptions", "run_plugin_command"]
 
+logger = logging.getLogger("framework.cli")
 KIND = "cli_command"
 
 
 def descriptions(manager: PluginManager, built_in: Collection[str]) -> dict[str, str]:
-    """Command name to description. PluginConflictError if one is the name of a built-in one."""
+    """Command name to description. One with the name of a built-in one is left out, with a
+    warning: a later version may add a command, which must break no installation."""
     found: dict[str, str] = {}
     for offered in manager.providers(KIND):
         name = offered.provider.name
         if name in built_in:
-            raise PluginConflictError(
-                f"{offered.ref} provides the command {name!r}, which is built in and can not be "
-                "replaced. Rename it in the plugin, or block the plugin with plugins.block",
-                plugin=offered.ref.name,
-                distribution=offered.ref.distribution,
-                hook=offered.kind.hook,
+            logger.warning(
+                "%s provides the command %r, which is built in; the built-in one is run. Rename "
+                "it in the plugin",
+                offered.ref,
+                name,
             )
+            continue
         found[name] = offered.provider.description
     return found
 

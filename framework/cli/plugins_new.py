@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from framework.cli.command import Command, Session
+from framework.plugins.command_names import wrong_command_name
 from framework.scaffold.package import new_package
 from framework.scaffold.templates import kinds
 from hookspecs.errors import ConfigError
@@ -38,6 +39,9 @@ def _run(arguments: Namespace, session: Session) -> int:
     name: str = arguments.name
     if arguments.kind == "cli_command" and name in BUILT_IN:
         raise ConfigError(f"the command {name!r} is built in; choose another name")
+    wrong = wrong_command_name(name) if arguments.kind == "engine_command" else None
+    if wrong is not None:
+        raise ConfigError(wrong)
     directory: Path = arguments.directory or Path(name)
     files = new_package(arguments.kind, name, directory, distribution=arguments.distribution)
     for path in files:

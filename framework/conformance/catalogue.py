@@ -81,6 +81,8 @@ def runs_of(
         if suite is None:
             untested.append(label)
         else:
-            subject = Subject(plugin, kind, name, settings, examples.get(label))
+            subject = Subject(
+                plugin, kind, name, settings, examples.get(label), loaded=whole.loaded
+            )
             runs.append(Run(suite, subject, label))
     return runs, untested

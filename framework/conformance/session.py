@@ -56,6 +56,9 @@ def run_suites(
         "-q",
         "-p",
         "no:cacheprovider",
+        # It collects garbage at the end of every session, which takes longer than many tests.
+        "-p",
+        "no:unraisableexception",
     ]
     with _alone(), _silence() if quiet else contextlib.nullcontext():
         code = pytest.main(arguments, plugins=[session])

@@ -30,8 +30,10 @@ SMALL: Final[Settings] = {
     "scheduler": {"max_num_seqs": 8, "max_num_batched_tokens": 32},
     "stats": {"loggers": []},
     "engine": {"debug": True},
+    "plugins": {"activation": "listed"},
 }
-"""An engine without a model, with small blocks and all checks: what kits run in."""
+"""An engine without a model, with small blocks, all checks, and no part of other plugins that
+happen to be installed: what kits run in."""
 
 
 def merged(*settings: Settings) -> dict[str, Any]:
@@ -50,10 +52,16 @@ def merged(*settings: Settings) -> dict[str, Any]:
 class PluginSubject:
     """A plugin under test."""
 
-    def __init__(self, plugin: str | object, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        plugin: str | object,
+        settings: Settings | None = None,
+        *,
+        loaded: LoadedPlugin | None = None,
+    ) -> None:
         """`plugin`: the name of an installed plugin, or a plugin object. `settings`: sections of
-        the configuration that it needs, such as its options. PluginError when it can not be
-        loaded."""
+        the configuration that it needs, such as its options. `loaded`: the same plugin, if it
+        was loaded in that configuration before. PluginError when it can not be loaded."""
         self.plugin = plugin
         """Name or object, as given."""
         self.objects: tuple[object, ...] = () if isinstance(plugin, str) else (plugin,)
@@ -61,7 +69,7 @@ class PluginSubject:
         self.name: str = plugin if isinstance(plugin, str) else plugin.PLUGIN.name  # type: ignore[attr-defined]
         self.given: Settings = settings or {}
         self._base = merged(SMALL, self.given, self._enabling())
-        self.loaded: LoadedPlugin = self._load()
+        self.loaded: LoadedPlugin = loaded or self._load()
 
     def _enabling(self) -> Settings:
         """An installed plugin takes part with all that it has, beside what is enabled already."""
@@ -134,11 +142,13 @@ class Subject(PluginSubject):
         provider: str | None = None,
         settings: Settings | None = None,
         examples: Examples | None = None,
+        *,
+        loaded: LoadedPlugin | None = None,
     ) -> None:
         """`provider` may be left out where the plugin has one of that kind."""
         self.kind: PluginKind = PLUGIN_KINDS[kind]
         self.examples: Examples = examples or {}
-        super().__init__(plugin, settings)
+        super().__init__(plugin, settings, loaded=loaded)
         self.found: RegisteredProvider = self._find(provider)
         self._base = merged(
             self._base, _selecting(self.kind, self.provider), self.given, self._enabling()

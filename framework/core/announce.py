@@ -3,6 +3,8 @@ thread."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from framework.core.request import Request
 from framework.plugins.calls import Calls
 from hookspecs.errors import FrameworkError, InternalError
@@ -10,11 +12,13 @@ from hookspecs.events import (
     CacheReset,
     EngineFailed,
     EngineStopping,
+    PluginFailed,
     RequestAdmitted,
     RequestFinished,
     StepFinished,
 )
-from hookspecs.types.step import SchedulerOutput
+from hookspecs.info import ProcessRole
+from hookspecs.types.step import RowFailure, SchedulerOutput
 
 __all__ = ["Announcer"]
 
@@ -54,6 +58,22 @@ class Announcer:
                     error=request.error,
                     tenant=request.tenant,
                     labels=request.wire.labels,
+                )
+            )
+
+    def rows_failed(self, failures: Iterable[RowFailure]) -> None:
+        """Those that are faults of plugins, in a worker: counted, and told."""
+        for failure in failures:
+            if failure.plugin is None or failure.hook is None:
+                continue
+            self._calls.counter(failure.plugin, failure.hook).errors += 1
+            self._calls.on_plugin_failed(
+                PluginFailed(
+                    plugin=failure.plugin,
+                    hook=failure.hook,
+                    error=failure.message,
+                    action="request failed",
+                    role=ProcessRole.WORKER,
                 )
             )
 

@@ -26,15 +26,20 @@ class Attribution:
         implementers: Mapping[str, str],
         wrappers: Mapping[str, Sequence[str]],
         plugin_of: Callable[[BaseException], str | None],
+        raised_inside: Callable[[str, BaseException], bool],
     ) -> None:
+        """`raised_inside`: whether an exception of a phase came from what implements it."""
         self._implementers = implementers
         self._wrappers = wrappers
         self._plugin_of = plugin_of
+        self._raised_inside = raised_inside
 
     def attribute(self, phase: str, error: BaseException) -> FrameworkError:
         """The error to stop the engine with: `error` itself if it names a plugin."""
         candidates = (*self._wrappers[phase], self._implementers[phase])
         plugin = self._plugin_of(error)
+        if plugin is None and self._raised_inside(phase, error):
+            plugin = self._implementers[phase]
         if isinstance(error, PluginError):
             error.plugin = error.plugin or plugin or candidates[0]
             return error

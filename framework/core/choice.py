@@ -1,4 +1,5 @@
-"""Choosing a model source and a worker where the configuration says `auto`. Core process."""
+"""Choosing a model source and a worker where the configuration says `auto`: the one in the
+launcher, the other in the core process."""
 
 from __future__ import annotations
 

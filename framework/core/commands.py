@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from framework.config.complaint import WrongField, convert_struct
 from framework.core.control import Call
 from framework.core.operations import LATER, Operations
 from framework.core.transitions import TRANSITIONS, Operation, Outcome
@@ -126,13 +127,13 @@ def check_arguments(arguments: CommandArguments) -> CommandArguments:
     """The arguments with every field of its type, within its bounds. InvalidRequestError."""
     command = command_of(arguments)
     try:
-        return msgspec.convert(msgspec.structs.asdict(arguments), command.arguments)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).rpartition(" - at ")
-        field = path.strip("`").removeprefix("$.").partition("[")[0]
-        value = getattr(arguments, field, None)
+        given = msgspec.structs.asdict(arguments)
+        return convert_struct(command.arguments, given, command.name, "argument")
+    except WrongField as error:
         raise InvalidRequestError(
-            f"{command.name}: {field} is {value!r}: {what or error}", param=field, value=value
+            f"{command.name}: {error.field} is {error.value!r}: {error.what}",
+            param=error.field,
+            value=error.value,
         ) from error
 
 

@@ -17,6 +17,7 @@ from framework.core.commands import perform
 from framework.core.control import Call, ControlPlane
 from framework.core.engine_view import LentEngine
 from framework.core.guards import Exclusive, PhaseGuard
+from framework.core.inside_wrappers import InsideWrappers
 from framework.core.invariants import (
     check_cache,
     check_future,
@@ -96,13 +97,18 @@ class EngineCore:
         self._budget = parts.config.scheduler.max_num_batched_tokens
         self._debug = parts.config.engine.debug
         wrappers = {phase: parts.calls.wrapped_by(phase) for phase in parts.phase_plugins}
-        self._attribution = Attribution(parts.phase_plugins, wrappers, parts.plugin_of)
-        bind = parts.calls.bind_step
-        self._schedule_phase = bind(
-            "schedule", self._decide if wrappers["schedule"] else parts.scheduler.schedule
+        inside = InsideWrappers(parts)
+        self._attribution = Attribution(
+            parts.phase_plugins, wrappers, parts.plugin_of, inside.raised
         )
-        self._execute_phase = bind("execute_model", parts.executor.execute_model)
-        self._sample_phase = bind("sample_tokens", parts.executor.sample_tokens)
+        bind = parts.calls.bind_step
+        scheduler = inside if wrappers["schedule"] else parts.scheduler
+        executor = (
+            inside if wrappers["execute_model"] or wrappers["sample_tokens"] else parts.executor
+        )
+        self._schedule_phase = bind("schedule", scheduler.schedule)
+        self._execute_phase = bind("execute_model", executor.execute_model)
+        self._sample_phase = bind("sample_tokens", executor.sample_tokens)
         self._update_phase = bind("update_from_output", parts.scheduler.update_from_output)
         self._plugin_commands = parts.make_commands(
             LentEngine(parts.view, parts.kv_cache, self._inside, self._operations.call_workers)
@@ -279,8 +285,9 @@ class EngineCore:
             check_result(scheduled, result, self._table, self.parts.model.info)
         ran = self._clock()
         with self._guards["update_from_output"]:
-            if result.side_channel:
-                self._side_channels.receive(scheduled, result)
+            self._side_channels.receive(scheduled, result)
+            if result.failures:
+                self._announce.rows_failed(result.failures.values())
             applied = apply_result(
                 scheduled, result, self._table, self._kv_cache, self._outputs, self._end
             )
@@ -295,17 +302,6 @@ class EngineCore:
                     num_waiting=self._scheduler.num_waiting,
                     times=(begin, decided, ran, end),
                 )
-
-    def _decide(self) -> SchedulerOutput:
-        """`schedule` inside of wrappers: checked before these see it, so that what is wrong
-        afterwards is theirs."""
-        scheduled = self._scheduler.schedule()
-        try:
-            check_schedule(scheduled, self._table, self._kv_cache, self._budget)
-        except ContractViolation as error:
-            error.plugin = self.parts.phase_plugins["schedule"]
-            raise
-        return scheduled
 
     def _admit(self, scheduled: SchedulerOutput) -> None:
         """Check the decision, then make it the kernel's: counts advance, starts are noted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -36,8 +37,9 @@ class _Blocks:
 
 
 class LentEngine:
-    """Implements `EngineView`. Who reads it outside of a call, as in another thread or inside of a
-    step, gets ContractViolation: nothing there would be consistent."""
+    """Implements `EngineView`. Who reads it outside of a call, as inside of a step, or in another
+    thread gets ContractViolation: nothing there would be consistent. What it gives are the live
+    objects, which nothing guards once they were got."""
 
     def __init__(
         self,
@@ -51,16 +53,18 @@ class LentEngine:
         self._cache = _Blocks(kv_cache)
         self._requests = requests
         self._call_workers = call_workers
-        self._is_lent = False
+        self._thread: int | None = None
+        """That of the call, while there is one."""
+        self._raised: BaseException | None = None
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """For the time of a call."""
-        self._is_lent = True
+        """For the time of a call, in its thread."""
+        self._thread, self._raised = threading.get_ident(), None
         try:
             yield
         finally:
-            self._is_lent = False
+            self._thread = self._raised = None
 
     @property
     def scheduler(self) -> SchedulerView:
@@ -80,11 +84,24 @@ class LentEngine:
         self, command: str, args: Sequence[Any] = (), *, timeout: float | None = None
     ) -> list[Any]:
         self._check()
-        return self._call_workers(command, args, timeout=timeout)
+        try:
+            return self._call_workers(command, args, timeout=timeout)
+        except BaseException as error:
+            self._raised = error
+            raise
+
+    def came_from_workers(self, error: BaseException) -> bool:
+        """Whether `call_workers` raised it in this call."""
+        return error is self._raised
 
     def _check(self) -> None:
-        if not self._is_lent:
+        if self._thread is None:
             raise ContractViolation(
                 "an engine command used context.engine outside of `run`; it is lent for the time "
                 "of a call, so read it there"
+            )
+        if self._thread != threading.get_ident():
+            raise ContractViolation(
+                "an engine command used context.engine in another thread than that of `run`; read "
+                "it there, and give the thread what was read"
             )

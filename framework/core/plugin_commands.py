@@ -6,14 +6,15 @@ Core process, main thread, between two steps.
 from __future__ import annotations
 
 import logging
-import re
 import reprlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from framework.config.complaint import WrongField, convert_struct
 from framework.config.suggest import suggestion
 from framework.core.commands import COMMANDS
 from framework.core.engine_view import LentEngine
@@ -27,39 +28,23 @@ from hookspecs.contracts.engine_command import EngineCommand
 from hookspecs.errors import (
     CommandError,
     ContractViolation,
+    FrameworkError,
     InvalidRequestError,
-    PluginConflictError,
 )
 from hookspecs.events import PluginFailed
 from hookspecs.info import ProcessRole
+from hookspecs.kinds import PLUGIN_KINDS
 
-__all__ = ["PluginCommands", "check_names"]
+__all__ = ["PluginCommands"]
 
 logger = logging.getLogger("framework.core")
 _KIND: Final = "engine_command"
-_FIELD: Final = re.compile(r"`(?:\$\.)?(\w+)[^`]*`$")
-"""Where msgspec's message says which field is wrong: at its end."""
 
 
 class _Offered(NamedTuple):
     found: RegisteredProvider
     command: EngineCommand
     counter: Counter
-
-
-def check_names(plugins: PluginManager) -> None:
-    """PluginConflictError when a plugin provides a command that is built in."""
-    for found in plugins.providers(_KIND):
-        name = found.provider.name
-        if name in COMMANDS:
-            raise PluginConflictError(
-                f"{found.ref} provides the engine command {name!r}, which the engine has itself "
-                "(framework.core) and which can not be replaced. Rename it in the plugin, or "
-                "block the plugin with plugins.block",
-                plugin=found.ref.name,
-                distribution=found.ref.distribution,
-                hook=found.kind.hook,
-            )
 
 
 class PluginCommands:
@@ -69,6 +54,7 @@ class PluginCommands:
         """ProviderError, ContractViolation for a command that can not be constructed."""
         self._engine = engine
         self._calls: Calls = plugins.calls
+        self._plugin_of = plugins.plugin_of
         self._why_absent = plugins.registry.why_absent(_KIND)
         self._offered: dict[str, _Offered] = {}
         try:
@@ -87,21 +73,21 @@ class PluginCommands:
     def run(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """The answer in plain values, the same as a front end in another process gets.
         InvalidRequestError for an unknown name or wrong arguments; that and CommandError as the
-        command raises them; CommandError for whatever else goes wrong in it."""
+        command raises them; CommandError for whatever else goes wrong in it, put down to the
+        plugin in whose code it was raised."""
         if name not in self._offered:
             raise InvalidRequestError(self._unknown(name), param="name", value=name)
         found, command, counter = self._offered[name]
         begin = perf_counter()
         counter.calls += 1
         try:
-            given = _converted(name, arguments, command.Arguments)
             with self._engine.lent():
-                answer = command.run(given)
-        except (InvalidRequestError, CommandError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            what = f"{name}: plugin {found.ref.name!r} raised {describe(error)}"
-            raise self._failure(found, counter, error, what) from error
+                try:
+                    answer = command.run(_converted(name, arguments, command.Arguments))
+                except (InvalidRequestError, CommandError, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    raise self._raised(found, error) from error
         finally:
             counter.seconds += perf_counter() - begin
         try:
@@ -111,39 +97,63 @@ class PluginCommands:
                 f"{name} was done, but its result can not be given: plugin {found.ref.name!r} made "
                 f"what msgspec can not encode: {describe(error)}"
             )
-            raise self._failure(found, counter, error, what) from error
+            self._failed(found, found.ref.name, found.kind.hook, error, "failed", "command failed")
+            raise CommandError(what) from error
 
     def close(self) -> None:
         """Each command is told, whatever the others raise. Safe to call twice."""
         offered, self._offered = self._offered, {}
-        for name, (found, command, _) in offered.items():
-            try:
-                command.close()
-            except KeyboardInterrupt:
-                raise
-            except BaseException:
-                logger.exception(
-                    "the engine command %r of %s raised when it was closed", name, found.ref
-                )
+        with ExitStack() as stack:  # goes on where an observer of a failure raises
+            for each in reversed(offered.values()):
+                stack.callback(self._close, each)
 
-    def _failure(
-        self, found: RegisteredProvider, counter: Counter, error: BaseException, what: str
-    ) -> CommandError:
-        """Log, count, tell observers; returns what the caller gets."""
-        counter.errors += 1
+    def _close(self, offered: _Offered) -> None:
+        found, command, _ = offered
+        try:
+            command.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            how = "raised when it was closed"
+            self._failed(found, found.ref.name, found.kind.hook, error, how, "logged")
+
+    def _raised(self, found: RegisteredProvider, error: BaseException) -> CommandError:
+        """What the caller gets for what came out of `run`, while the engine is lent. What kernel
+        and executor say of workers is nobody's failure."""
+        name, from_workers = found.provider.name, self._engine.came_from_workers(error)
+        if from_workers and isinstance(error, FrameworkError | TimeoutError):
+            return CommandError(f"{name}: {describe(error)}")
+        plugin, hook, how = found.ref.name, found.kind.hook, "failed"
+        raised_by = self._plugin_of(error)
+        if raised_by not in (None, plugin):
+            plugin, how = raised_by, f"failed in code of plugin {raised_by!r}"
+            hook = PLUGIN_KINDS["worker"].hook if from_workers else hook
+        self._failed(found, plugin, hook, error, how, "command failed")
+        return CommandError(f"{name}: plugin {plugin!r} raised {describe(error)}")
+
+    def _failed(
+        self,
+        found: RegisteredProvider,
+        plugin: str,
+        hook: str,
+        error: BaseException,
+        how: str,
+        action: str,
+    ) -> None:
+        """Log, count, tell observers. `plugin`, `hook`: whose failure it is."""
+        self._calls.counter(plugin, hook).errors += 1
         logger.error(
-            "the engine command %r of %s failed", found.provider.name, found.ref, exc_info=error
+            "the engine command %r of %s %s", found.provider.name, found.ref, how, exc_info=error
         )
         self._calls.on_plugin_failed(
             PluginFailed(
-                plugin=found.ref.name,
-                hook=found.kind.hook,
+                plugin=plugin,
+                hook=hook,
                 error=describe(error),
-                action="command failed",
+                action=action,
                 role=ProcessRole.CORE,
             )
         )
-        return CommandError(what)
 
     def _unknown(self, name: str) -> str:
         if name in COMMANDS:
@@ -168,21 +178,10 @@ def _check_arguments(found: RegisteredProvider, command: EngineCommand) -> None:
 
 def _converted(name: str, arguments: Mapping[str, Any], struct: type[msgspec.Struct]) -> Any:
     """The struct of the arguments. InvalidRequestError says which is wrong."""
-    known = struct.__struct_encode_fields__
-    for given in arguments:
-        if given not in known:
-            raise InvalidRequestError(
-                f"{name} has no argument {given!r}; there are: {', '.join(known) or 'none'}."
-                f"{suggestion(given, known)}",
-                param=given,
-                value=arguments[given],
-            )
     try:
-        return msgspec.convert(arguments, struct)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$.")
-        field = _FIELD.search(str(error))
-        param = field[1] if field is not None else "arguments"
-        value = arguments.get(param)
-        shown = f"{path.rstrip('`')}: {what}; {param} is {reprlib.repr(value)}" if path else what
-        raise InvalidRequestError(f"{name}: {shown}", param=param, value=value) from error
+        return convert_struct(struct, arguments, name, "argument")
+    except WrongField as error:
+        given = f"; {error.field} is {reprlib.repr(error.value)}" if error.field else ""
+        raise InvalidRequestError(
+            f"{error}{given}", param=error.field or "arguments", value=error.value
+        ) from error

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import cast
 
 from framework.core.choice import choose_worker
@@ -20,9 +19,9 @@ from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
 from framework.core.limits import fit_model_len, fitted_model_len, nominal_model_len
 from framework.core.parts import EngineParts
-from framework.core.plugin_commands import PluginCommands, check_names
+from framework.core.plugin_commands import PluginCommands
 from framework.core.policy_stack import PolicyStack
-from framework.core.request_processors import create_logits_processors
+from framework.core.request_processors import RequestProcessors
 from framework.core.request_table import RequestTable
 from framework.core.scheduler_view import SchedulerView
 from framework.core.side_channels.core_side import CoreSide
@@ -39,7 +38,7 @@ from hookspecs.contracts.policy import SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler
 from hookspecs.contracts.worker import Worker
 from hookspecs.errors import FrameworkError, ProviderError
-from hookspecs.events import EngineStarted, WorkerReady
+from hookspecs.events import EngineStarted, PluginFailed, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
 
 __all__ = ["build_engine_core"]
@@ -57,16 +56,25 @@ def build_engine_core(
     engine_index: int = 0,
 ) -> tuple[EngineCore, str, KVCacheConfig]:
     """The engine core, the name of its worker, and the shape of its cache."""
-    check_names(plugins)
     worker_name = choose_worker(plugins)
     limit = nominal_model_len(plugins.config, model)
     check_features(plugins, worker_name, report)
     workers: list[Worker] = []
     with ExitStack() as undo:
-        side_channels = CoreSide(create_core_halves(plugins, engine_index))
+        side_channels = CoreSide(
+            create_core_halves(plugins, engine_index), plugins.calls.on_plugin_failed
+        )
         undo.callback(side_channels.close)
         executor = _make_executor(
-            plugins, model, worker_name, limit, report, progress, workers, engine_index
+            plugins,
+            model,
+            worker_name,
+            limit,
+            report,
+            progress,
+            workers,
+            engine_index,
+            side_channels.note_failure,
         )
         undo.callback(executor.shutdown)
         with _starting(plugins):
@@ -85,6 +93,8 @@ def build_engine_core(
             engine_index,
             side_channels,
         )
+        undo.callback(core.shutdown, "start failed")
+        _announce_engine(plugins, core, worker_name, kv_config)
         undo.pop_all()
     return core, worker_name, kv_config
 
@@ -158,7 +168,7 @@ def _build(
         "execute_model": plugins.resolve("executor", config.executor.name),
         "sample_tokens": plugins.resolve("executor", config.executor.name),
     }
-    core = EngineCore(
+    return EngineCore(
         EngineParts(
             config=config,
             model=model,
@@ -180,12 +190,20 @@ def _build(
             engine_index=engine_index,
         )
     )
+
+
+def _announce_engine(
+    plugins: PluginManager, core: EngineCore, worker_name: str, kv_config: KVCacheConfig
+) -> None:
+    """The engine is ready. Once what undoes it is in place: an observer may raise when debugging,
+    and the user may interrupt."""
+    config = plugins.config
     if plugins.calls.has_observers("on_engine_started"):
         plugins.calls.on_engine_started(
             EngineStarted(
-                engine_index=engine_index,
-                model=model.name,
-                max_model_len=max_model_len,
+                engine_index=core.parts.engine_index,
+                model=core.parts.model.name,
+                max_model_len=core.parts.max_model_len,
                 num_blocks=kv_config.num_blocks - 1,
                 block_size=kv_config.block_size,
                 plugins={
@@ -198,7 +216,6 @@ def _build(
                 },
             )
         )
-    return core
 
 
 def _announce_workers(plugins: PluginManager, workers: list[Worker]) -> None:
@@ -220,9 +237,12 @@ def _make_executor(
     progress: Progress,
     workers: list[Worker],
     engine_index: int,
+    tell: Callable[[PluginFailed], object],
 ) -> Executor:
-    """The executor; the workers that it makes in this process are added to `workers`."""
+    """The executor; the workers that it makes in this process are added to `workers`. `tell`: of
+    worker halves of side channels, in the worker's thread."""
     config = plugins.config
+    processors = RequestProcessors(plugins)
 
     def create_loader() -> ModelLoader:
         return cast(
@@ -259,10 +279,10 @@ def _make_executor(
             create_loader=create_loader,
             create_sampler=create_sampler,
             create_attention=create_attention,
-            create_logits_processors=partial(create_logits_processors, plugins),
+            create_logits_processors=processors,
             report=report,
         )
-        workers.append(with_side_channels(cast(Worker, worker), plugins, engine_index))
+        workers.append(with_side_channels(cast(Worker, worker), plugins, engine_index, tell))
         return workers[-1]
 
     return cast(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from framework.config.complaint import complaint_at
+from framework.config.complaint import WrongField, convert_struct
 from framework.config.suggest import suggestion
 from framework.frontend.checks import invalid, plain, shorten
 from hookspecs.errors import InvalidRequestError
@@ -60,19 +60,9 @@ def convert_extensions(
 def _convert(place: str, given: Any, options: type[msgspec.Struct]) -> msgspec.Struct:
     # Also a struct is made plain first: constructing one checks nothing.
     values = msgspec.to_builtins(given)
-    fields = list(options.__struct_encode_fields__)
-    for field in values if isinstance(values, dict) else ():
-        if field not in fields:
-            raise InvalidRequestError(
-                f"{place} has no option {shorten(field)}; there are: "
-                f"{', '.join(fields) or 'none'}.{suggestion(str(field)[:80], fields)}",
-                param=place,
-                value=plain(field),
-            )
     try:
-        return msgspec.convert(values, options, strict=True)
-    except msgspec.ValidationError as error:
-        where, what = complaint_at(place, error)
+        return convert_struct(options, values, place)
+    except WrongField as error:
         raise InvalidRequestError(
-            f"{where}: {what[:256]}", param=where, value=shorten(values)
+            str(error)[:512], param=error.where, value=shorten(error.value)
         ) from error

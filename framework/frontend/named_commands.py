@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from framework.config.complaint import WrongField, convert_struct
 from framework.core.commands import COMMANDS
 from framework.frontend.checks import invalid, plain, text
 from hookspecs.errors import CommandError, InvalidRequestError
@@ -15,8 +15,6 @@ from hookspecs.types.commands import CommandArguments, PluginCommand
 
 __all__ = ["plain_result", "typed_arguments"]
 
-_FIELD: Final = re.compile(r"`(?:\$\.)?(\w+)[^`]*`$")
-"""Where msgspec's message says which field is wrong: at its end."""
 _MAX_NAME: Final = 256
 """Characters; the bound of `PluginCommand.command`."""
 
@@ -32,13 +30,11 @@ def typed_arguments(name: str, arguments: Mapping[str, Any]) -> CommandArguments
     try:
         if known is None:
             given = {"command": name, "arguments": dict(arguments)}
-            return msgspec.convert(given, PluginCommand)
-        return msgspec.convert(dict(arguments), known.arguments)
-    except msgspec.ValidationError as error:
-        field = _FIELD.search(str(error))
-        param = field[1] if field is not None else "arguments"
+            return convert_struct(PluginCommand, given, name, "argument")
+        return convert_struct(known.arguments, dict(arguments), name, "argument")
+    except WrongField as error:
         raise InvalidRequestError(
-            f"{name}: {error}", param=param, value=plain(arguments.get(param))
+            str(error), param=error.field or "arguments", value=plain(error.value)
         ) from error
 
 

@@ -14,6 +14,7 @@ from framework.plugins.specs import hooks_of_kind
 from framework.plugins.validate import HookMethod
 from hookspecs.errors import (
     ContractViolation,
+    FrameworkError,
     InternalError,
     PluginError,
     PluginLoadError,
@@ -111,6 +112,7 @@ class Calls:
             by_hook.get("adjust_config", ()),
             counters,
             judge=judge_config,
+            passes=(FrameworkError,),
             clock=clock,
         )
         self._adjust_request = FilterChain(
@@ -143,6 +145,10 @@ class Calls:
         it."""
         return self._counters.of(plugin, hook)
 
+    def counter_of_thread(self, plugin: str, hook: str) -> Counter:
+        """A new one for calls in a thread that may be another; reports add it to the others."""
+        return self._counters.of_thread(plugin, hook)
+
     # Step phases
 
     def bind_step(self, phase: str, target: F) -> F:
@@ -161,7 +167,8 @@ class Calls:
     # Filters
 
     def adjust_config(self, event: ConfigResolved) -> ConfigResolved:
-        """Launcher, once. PluginError or ContractViolation stops the start."""
+        """Launcher, once. An exception stops the start: errors of `hookspecs.errors` as they are,
+        as from constructors and `configured`; any other as PluginError."""
         adjusted: ConfigResolved = self._adjust_config(event)
         return adjusted
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from framework.plugins.manifest import is_options_struct
+from framework.plugins.readable import unreadable
 
 __all__ = ["wrong_arguments"]
 
@@ -28,8 +27,5 @@ def wrong_arguments(command: type[Any]) -> str | None:
     ]
     if lacks:
         return f"{what} must be {' and '.join(lacks)}"
-    try:
-        msgspec.msgpack.Decoder(arguments)
-    except (TypeError, NameError) as error:
-        return f"{what} can not be read: {error}"
-    return None
+    why = unreadable(arguments)
+    return None if why is None else f"{what} can not be read: {why}"

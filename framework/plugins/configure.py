@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from types import MethodType
-
 import msgspec
 
 from framework.plugins.failure import describe
 from framework.plugins.loading import LoadedPlugin
+from framework.plugins.specs import HOOKS
 from framework.plugins.validate import HookMethod
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.base import PluginContext
 from hookspecs.errors import ContractViolation, FrameworkError, PluginError
 from hookspecs.hooks import EngineHooks
+from hookspecs.info import HookKind
 
 __all__ = ["configured", "wants_configuration"]
 
 
 def wants_configuration(plugin: LoadedPlugin) -> bool:
-    """Whether there is anyone to ask: a class that says more of it than `EngineHooks`, with hooks
-    that take part."""
+    """Whether there is anyone to ask: a class that says more of it than `EngineHooks`, with
+    observers, filters or wrappers that take part. Provider hooks have been called by then."""
     own = getattr(type(plugin.instance), "configured", None)
-    return bool(plugin.hooks) and own is not None and own is not EngineHooks.configured
+    return own not in (None, EngineHooks.configured) and any(
+        HOOKS[hook].meta.kind is not HookKind.PROVIDER for hook in plugin.hooks
+    )
 
 
 def configured(
@@ -51,12 +53,20 @@ def configured(
             plugin=ref.name,
             distribution=ref.distribution,
         )
-    hooks = {hook: _bound_to(made, instance, method) for hook, method in plugin.hooks.items()}
+    hooks = {hook: _of(made, method) for hook, method in plugin.hooks.items()}
     return msgspec.structs.replace(plugin, hooks=hooks)
 
 
-def _bound_to(made: object, instance: object, method: HookMethod) -> HookMethod:
-    function = method.function
-    if not isinstance(function, MethodType) or type(function.__self__) is not type(instance):
-        return method  # a static or class method
-    return msgspec.structs.replace(method, function=MethodType(function.__func__, made))
+def _of(made: object, method: HookMethod) -> HookMethod:
+    """The same hook of the object that was made, whatever kind of attribute it is."""
+    try:
+        function = getattr(made, method.attribute)
+    except Exception as error:
+        raise ContractViolation(
+            f"{method.ref}: configured gave an object of which the hook {method.attribute} can not "
+            f"be read: {describe(error)}",
+            plugin=method.ref.name,
+            distribution=method.ref.distribution,
+            hook=method.spec.name,
+        ) from error
+    return msgspec.structs.replace(method, function=function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from typing import Any
 
 from framework.config.suggest import suggestion
@@ -19,6 +20,7 @@ from hookspecs.errors import (
 )
 
 __all__ = [
+    "Construction",
     "check_members",
     "construct",
     "declares_capabilities",
@@ -61,36 +63,57 @@ def _own(missing: str | None, target: str) -> bool:
     )
 
 
-def construct(found: RegisteredProvider, context: Context) -> Any:
-    """Import the target and call it with its context.
+class Construction:
+    """Makes objects of one provider. What is the same for all of them, the import of the target
+    and the check of its class, is done once."""
 
-    An error class of this project that it raises on purpose comes out as it is; anything else
-    becomes ProviderError. ContractViolation when the object is not a complete implementation.
-    """
-    target, contract = import_target(found), found.kind.contract
-    if inspect.isabstract(target):
-        missing = ", ".join(sorted(target.__abstractmethods__))
-        raise _violation(found, f"{target.__name__} lacks {missing}")
-    try:
-        made = target(context)
-    except FrameworkError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise _error(found, f"constructing it failed: {describe(error)}") from error
-    if not isinstance(made, contract):
-        raise _violation(
-            found, f"{found.provider.target} made a {type(made).__name__}, no {contract.__name__}"
-        )
-    check_members(found, type(made))
-    if not isinstance(getattr(made, "context", None), found.kind.context):
-        raise _violation(
-            found,
-            f"{type(made).__name__} does not keep its context; its constructor must call "
-            "super().__init__(context)",
-        )
-    _settle_capabilities(found, made)
-    warn_of_methods(found.ref, type(made))
-    return made
+    def __init__(self, found: RegisteredProvider) -> None:
+        """Import the target. ProviderError, MissingDependencyError, and ContractViolation for a
+        class that lacks methods."""
+        self._found = found
+        self._target = import_target(found)
+        self._checked: weakref.WeakSet[type[Any]] = weakref.WeakSet()
+        """A factory may make objects of several classes."""
+        if inspect.isabstract(self._target):
+            missing = ", ".join(sorted(self._target.__abstractmethods__))
+            raise _violation(found, f"{self._target.__name__} lacks {missing}")
+
+    def __call__(self, context: Context) -> Any:
+        """Call the target with its context.
+
+        An error class of this project that it raises on purpose comes out as it is; anything else
+        becomes ProviderError. ContractViolation when the object is not a complete implementation.
+        """
+        found, contract = self._found, self._found.kind.contract
+        try:
+            made = self._target(context)
+        except FrameworkError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _error(found, f"constructing it failed: {describe(error)}") from error
+        cls = type(made)
+        if cls not in self._checked:
+            if not isinstance(made, contract):
+                raise _violation(
+                    found, f"{found.provider.target} made a {cls.__name__}, no {contract.__name__}"
+                )
+            check_members(found, cls)
+        if not isinstance(getattr(made, "context", None), found.kind.context):
+            raise _violation(
+                found,
+                f"{cls.__name__} does not keep its context; its constructor must call "
+                "super().__init__(context)",
+            )
+        _settle_capabilities(found, made)
+        if cls not in self._checked:
+            warn_of_methods(found.ref, cls)
+            self._checked.add(cls)
+        return made
+
+
+def construct(found: RegisteredProvider, context: Context) -> Any:
+    """One object of a provider; see `Construction`."""
+    return Construction(found)(context)
 
 
 def check_members(found: RegisteredProvider, made: type[Any]) -> None:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
-from framework.plugins.subjects import CLASS_SECTIONS, exists, owner_of, version_of
+from framework.plugins.compare import COMPARISONS, Change, ChangeKind, compare_members
+from framework.plugins.subjects import (
+    CLASS_SECTIONS,
+    NAME_SECTIONS,
+    exists,
+    owner_of,
+    version_of,
+)
 
 __all__ = ["Bump", "Change", "ChangeKind", "diff_snapshots", "missing_bump", "required_bump"]
 
 Entry = Mapping[str, Any]
-
-
-class ChangeKind(StrEnum):
-    """Whether a plugin written for the older contract still works."""
-
-    ADDITIVE = "additive"
-    PROVISIONAL = "provisional"
-    """It may not, and uses a part of the contract that is not stable."""
-    BREAKING = "breaking"
 
 
 class Bump(StrEnum):
@@ -32,24 +28,12 @@ class Bump(StrEnum):
     MAJOR = "major"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference."""
-
-    kind: ChangeKind
-    subject: str
-    """What changed, e.g. `structs hookspecs.events.StepFinished.step`."""
-    text: str
-
-
 def diff_snapshots(old: Entry, new: Entry) -> list[Change]:
     """All differences but that of the version, in a fixed order."""
     changes = [
-        *_members("hooks", old["hooks"], new["hooks"], _hook),
-        *_members("kinds", old["kinds"], new["kinds"], _plain),
-        *_members("contracts", old["contracts"], new["contracts"], _contract),
-        *_members("structs", old["structs"], new["structs"], _struct),
-        *_members("enums", old["enums"], new["enums"], _enum),
-        *_members("errors", old["errors"], new["errors"], _plain),
+        change
+        for section, compare in COMPARISONS.items()
+        for change in compare_members(section, old[section], new[section], compare)
     ]
     unstable, announced = _unstable(old), old["deprecated"]
     return [
@@ -86,99 +70,9 @@ def missing_bump(old: Entry, new: Entry) -> str | None:
     )
 
 
-Comparison = Callable[[str, Any, Any], Iterator[Change]]
-
-
-def _members(
-    place: str,
-    old: Entry,
-    new: Entry,
-    compare: Comparison,
-    added: Callable[[Any], ChangeKind] = lambda entry: ChangeKind.ADDITIVE,
-) -> Iterator[Change]:
-    """What went, what came, and what changed in what stayed, by name."""
-    dot = "." if " " in place else " "
-    for name in sorted({*old, *new}):
-        subject = f"{place}{dot}{name}"
-        if name not in new:
-            yield _breaking(subject, "removed")
-        elif name not in old:
-            yield Change(kind=added(new[name]), subject=subject, text="added")
-        elif old[name] != new[name]:
-            yield from compare(subject, old[name], new[name])
-
-
-def _plain(subject: str, old: Any, new: Any) -> Iterator[Change]:
-    yield _breaking(subject, f"was {old}, is {new}")
-
-
-def _hook(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
-    for field in sorted({*old, *new}):
-        before, after = old.get(field), new.get(field)
-        if before == after:
-            continue
-        harmless = field in ("hot", "since") or (
-            (field == "roles" and set(before or ()) <= set(after or ()))
-            or (field == "tier" and after == "stable")
-            or (field == "activation" and after == "auto")
-        )
-        kind = ChangeKind.ADDITIVE if harmless else ChangeKind.BREAKING
-        yield Change(kind=kind, subject=subject, text=f"{field} was {before}, is {after}")
-
-
-def _contract(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
-    if old["protocol"] != new["protocol"]:
-        yield _breaking(subject, "turned from ABC to Protocol or back")
-    # Plugins implement ABCs and call Protocols: a new abstract method breaks only the former.
-    lent = new["protocol"]
-    yield from _members(
-        subject,
-        old["methods"],
-        new["methods"],
-        _method,
-        lambda entry: (
-            ChangeKind.BREAKING if entry["abstract"] and not lent else ChangeKind.ADDITIVE
-        ),
-    )
-
-
-def _method(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
-    for field in ("shape", "signature"):
-        if old[field] != new[field]:
-            yield _breaking(subject, f"{field} was {old[field]}, is {new[field]}")
-    if new["abstract"] and not old["abstract"]:
-        yield _breaking(subject, "lost its default body")
-    elif old["abstract"] and not new["abstract"]:
-        yield Change(kind=ChangeKind.ADDITIVE, subject=subject, text="got a default body")
-
-
-def _struct(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
-    yield from _members(
-        subject,
-        old["fields"],
-        new["fields"],
-        _field,
-        lambda entry: ChangeKind.BREAKING if entry["required"] else ChangeKind.ADDITIVE,
-    )
-    yield from _members(subject, old["methods"], new["methods"], _method)
-
-
-def _field(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
-    if old["type"] != new["type"]:
-        yield _breaking(subject, f"type was {old['type']}, is {new['type']}")
-    if new["required"] and not old["required"]:
-        yield _breaking(subject, "lost its default")
-    elif old["required"] and not new["required"]:
-        yield Change(kind=ChangeKind.ADDITIVE, subject=subject, text="got a default")
-
-
-def _enum(subject: str, old: Entry, new: Entry) -> Iterator[Change]:
-    yield from _members(subject, old, new, _plain)
-
-
 def _unstable(snapshot: Entry) -> set[str]:
     """Subjects that a minor version may change: hooks that are not stable, their kinds with
-    contract, context and capabilities, and modules that hold nothing but such contracts."""
+    contract, context and capabilities, and modules whose kinds are all such."""
     hooks, kinds = snapshot["hooks"], snapshot["kinds"]
     loose = {name for name, kind in kinds.items() if hooks[kind["hook"]]["tier"] != "stable"}
     found = {f"hooks {name}" for name, hook in hooks.items() if hook["tier"] != "stable"}
@@ -190,7 +84,7 @@ def _unstable(snapshot: Entry) -> set[str]:
     parts = ("contract", "context", "capabilities")
     firm = {kind[part] for name, kind in kinds.items() if name not in loose for part in parts}
     own = {kinds[name][part] for name in loose for part in parts} - firm
-    for section in CLASS_SECTIONS:
+    for section in (*CLASS_SECTIONS, *NAME_SECTIONS):
         for path in snapshot[section]:
             module, _, name = path.rpartition(".")
             if name in own or module in loose_modules - firm_modules:
@@ -233,7 +127,3 @@ def _deprecations(new: Entry, old_rows: Entry, new_rows: Entry) -> Iterator[Chan
             if before and version_of(after["removed_in"]) < version_of(before["removed_in"]):
                 kind, text = ChangeKind.BREAKING, f"{text} (was {before['removed_in']})"
         yield Change(kind=kind, subject=subject, text=text)
-
-
-def _breaking(subject: str, text: str) -> Change:
-    return Change(kind=ChangeKind.BREAKING, subject=subject, text=text)

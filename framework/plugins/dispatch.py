@@ -152,25 +152,30 @@ class FilterChain:
         *,
         judge: Callable[[Any], Judge],
         final: type[Event] | None = None,
+        passes: tuple[type[Exception], ...] = (),
         clock: Clock = perf_counter,
     ) -> None:
-        """`judge`: see `framework.plugins.filters`. A result of type `final` ends the chain."""
+        """`judge`: see `framework.plugins.filters`. A result of type `final` ends the chain.
+        `passes`: what a filter may raise on purpose."""
         self.hook = hook
         self.filters = tuple((method, counters.of(method.ref.name, hook)) for method in methods)
         self._judge = judge
         self._final = final
+        self._passes: tuple[type[BaseException], ...] = (KeyboardInterrupt, *passes)
+        self._raised: tuple[type[BaseException], ...] = (PluginError, *passes)
         self._clock = clock
 
     def __call__(self, event: Any) -> Any:
         """The value after all filters.
 
-        ContractViolation for a wrong result, PluginError (with its cause) for an exception.
+        ContractViolation for a wrong result, PluginError (with its cause) for an exception that
+        is none of `passes`; those come out as they are.
         """
         for method, counter in self.filters:
             begin = self._clock()
             try:
                 result = self._run(method, event)
-            except PluginError:
+            except self._raised:
                 counter.errors += 1
                 raise
             finally:
@@ -189,7 +194,7 @@ class FilterChain:
         try:
             result = method.function(event)
             wrong = judge(event if result is None else result)
-        except KeyboardInterrupt:
+        except self._passes:
             raise
         except BaseException as error:
             raise PluginError(

@@ -12,8 +12,8 @@ import msgspec
 from framework.plugins.diff import Change, ChangeKind, diff_snapshots
 from framework.plugins.plugin_source import PluginSource, read_plugin
 from framework.plugins.released import snapshot_version
-from framework.plugins.subjects import exists, find, owner_of
-from framework.plugins.usage import Usage, contract_classes, usage_of
+from framework.plugins.subjects import CLASS_SECTIONS, NAME_SECTIONS, exists, find, owner_of
+from framework.plugins.usage import Usage, contract_classes, contract_names, usage_of
 from hookspecs import deprecated
 from hookspecs.deprecated import Deprecation
 
@@ -97,7 +97,7 @@ class _Eye:
     def __init__(self, source: PluginSource, old: Snapshot, new: Snapshot) -> None:
         self._old, self._new = old, new
         self._known = contract_classes(old, new)
-        self.usage: Usage = usage_of(source, self._known)
+        self.usage: Usage = usage_of(source, contract_names(old, new))
 
     def concerned(self, subject: str) -> bool:
         """Whether a change of the subject may matter to the plugin."""
@@ -106,8 +106,12 @@ class _Eye:
             return owner in self.usage.hooks
         if section == "kinds":
             return self._provides(owner)
+        if section == "exports":
+            return owner in self.usage.dotted
         if member is None:
             return owner in self._near
+        if owner in self.usage.contract and self._other_default(subject):
+            return True  # It matters where the name is left out.
         added = not exists(self._old, subject)
         if owner in self.usage.implements:
             entry = find(self._new, subject)
@@ -122,6 +126,11 @@ class _Eye:
         rows = (snapshot["kinds"].get(kind) for snapshot in (self._old, self._new))
         return any(row is not None and row["hook"] in self.usage.hooks for row in rows)
 
+    def _other_default(self, subject: str) -> bool:
+        old, new = find(self._old, subject), find(self._new, subject)
+        both = isinstance(old, Mapping) and isinstance(new, Mapping)
+        return both and old.get("default") != new.get("default")
+
     def _mentions(self, subject: str, section: str, member: str) -> bool:
         if member in self.usage.names:
             return True
@@ -130,7 +139,7 @@ class _Eye:
 
     @cached_property
     def _near(self) -> frozenset[str]:
-        """Classes that the plugin names, or that concern it without being named: those in the
+        """What the plugin names, or classes that concern it without being named: those in the
         signatures of its hooks and of the contract methods that it defines, and context and
         capabilities of its kinds."""
         texts: list[str] = []
@@ -151,7 +160,7 @@ class _Eye:
                 for name, kind in snapshot["kinds"].items()
                 if self._provides(name)
             ]
-        return self.usage.classes | self.usage.implements.keys() | self._in(texts)
+        return self.usage.contract | self.usage.implements.keys() | self._in(texts)
 
     @cached_property
     def _far(self) -> frozenset[str]:
@@ -177,9 +186,13 @@ def _methods(snapshot: Snapshot, contract: str) -> Mapping[str, Any]:
 
 
 def _texts(snapshot: Snapshot, path: str) -> list[str]:
-    """All annotations of a contract or struct."""
-    entry = snapshot["contracts"].get(path) or snapshot["structs"].get(path) or {}
+    """All annotations of a class or function; what an alias stands for."""
+    found = [snapshot[section].get(path) for section in (*CLASS_SECTIONS, *NAME_SECTIONS)]
+    entry: Any = next((entry for entry in found if entry is not None), {})
+    if isinstance(entry, str):
+        return [entry]
     return [
         *(field["type"] for field in entry.get("fields", {}).values()),
+        *(attribute["type"] for attribute in entry.get("attributes", {}).values()),
         *(method["signature"] for method in entry.get("methods", {}).values()),
     ]

@@ -64,7 +64,7 @@ def load_plugin(
         registrar.unregister(plugin)
         raise _located(error, where) from error
     for method in offers:
-        counters.of(ref.name, method.spec.name).calls += 1
+        counters.of(ref.name, method.spec.name).registered = True
     return LoadedPlugin(
         ref=ref,
         info=info,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from framework.plugins.boot import (
 )
 from framework.plugins.calls import Calls
 from framework.plugins.configure import configured, wants_configuration
-from framework.plugins.construct import construct
+from framework.plugins.construct import Construction
 from framework.plugins.discovery import (
     PluginRef,
     check_unique_names,
@@ -178,7 +179,7 @@ class PluginManager:
         """Construct a selected provider, with `fields` in the context of its kind.
 
         The object is an instance of the kind's contract. ProviderError, MissingDependencyError
-        or ContractViolation name the plugin; see `construct`.
+        or ContractViolation name the plugin; see `Construction`.
         """
         made = self.try_out(kind, name, **fields)
         self.mark_used(kind, name)
@@ -186,18 +187,39 @@ class PluginManager:
 
     def try_out(self, kind: str, name: str, /, **fields: Any) -> Any:
         """`create`, for a provider that may not be the one to be used."""
+        return self.factory(kind, name)(**fields)
+
+    def factory(self, kind: str, name: str) -> Callable[..., Any]:
+        """`try_out` of a provider, to be called with the fields often: its target is imported,
+        its class checked and its options converted once. Raises what doing so raises."""
         found = self.resolve(kind, name)
+        factory = self._factories.get((kind, found.choice))
+        if factory is None:
+            options, make = self._options.of(found), Construction(found)
+            factory = partial(self._make, found, options, make)
+            self._factories[kind, found.choice] = factory
+        return factory
+
+    def _make(
+        self,
+        found: RegisteredProvider,
+        options: msgspec.Struct | None,
+        make: Construction,
+        **fields: Any,
+    ) -> Any:
         try:
             context = found.kind.context(
                 config=self.config,
-                options=self._options.of(found),
+                options=options,
                 plugin=found.ref.name,
                 name=found.provider.name,
                 **fields,
             )
         except TypeError as error:
-            raise InternalError(f"the context of a {kind} can not be made: {error}") from error
-        return construct(found, context)
+            raise InternalError(
+                f"the context of a {found.kind.name} can not be made: {error}"
+            ) from error
+        return make(context)
 
     def mark_used(self, kind: str, name: str) -> None:
         """A provider is used that neither the configuration names nor `create` made here."""
@@ -281,6 +303,7 @@ class PluginManager:
     def _apply(self, config: EngineConfig) -> None:
         """Make what depends on the configuration."""
         self.config = config
+        self._factories: dict[tuple[str, str], Callable[..., Any]] = {}
         self._options = OptionsTable(config.plugins.options, self._plugins)
         self._plugins = [
             configured(plugin, config, self._options.of_plugin(plugin))

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from framework.config.complaint import complaint_at
+from framework.config.complaint import WrongField, convert_struct
 from framework.config.suggest import suggestion
 from framework.plugins.discovery import PluginRef
+from framework.plugins.failure import describe
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.registry import RegisteredProvider
 from hookspecs.errors import ContractViolation, PluginConfigError
@@ -20,6 +21,10 @@ __all__ = ["OptionsTable"]
 logger = logging.getLogger("framework.plugins")
 
 Options = type[msgspec.Struct]
+
+
+class _NoOptions(msgspec.Struct, frozen=True):
+    """Those of a plugin that takes none."""
 
 
 class OptionsTable:
@@ -125,29 +130,17 @@ def _ambiguous(key: str, claims: Sequence[tuple[Options | None, PluginRef]]) -> 
 def _convert(
     key: str, values: Mapping[str, Any], options: Options | None, ref: PluginRef
 ) -> msgspec.Struct | None:
-    place = f"plugins.options.{key}"
-    known = [] if options is None else list(options.__struct_encode_fields__)
-    for name in values:
-        if name not in known:
-            raise _wrong(
-                f"{place}.{name}: {ref} has no such option; there are: "
-                f"{', '.join(known) or 'none'}.{suggestion(name, known)}",
-                ref,
-            )
-    if options is None:
-        return None
+    struct = _NoOptions if options is None else options
     try:
-        return msgspec.convert(values, options, strict=True)
-    except msgspec.ValidationError as error:
-        where, what = complaint_at(place, error)
-        raise _wrong(f"{where}: {what} ({ref})", ref) from error
-    except TypeError as error:
+        made = convert_struct(struct, values, f"plugins.options.{key}")
+    except WrongField as error:
+        raise PluginConfigError(
+            f"{error} ({ref})", plugin=ref.name, distribution=ref.distribution
+        ) from error
+    except Exception as error:  # as of annotations, see `unreadable`
         raise ContractViolation(
-            f"{ref}: its options struct {options.__name__} can not be read: {error}",
+            f"{ref}: its options struct {struct.__name__} can not be read: {describe(error)}",
             plugin=ref.name,
             distribution=ref.distribution,
         ) from error
-
-
-def _wrong(message: str, ref: PluginRef) -> PluginConfigError:
-    return PluginConfigError(message, plugin=ref.name, distribution=ref.distribution)
+    return None if options is None else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -11,10 +11,13 @@ from packaging.utils import canonicalize_name
 
 from framework.config.suggest import suggestion
 from framework.plugins.calls import call_register
+from framework.plugins.command_names import wrong_command_name
 from framework.plugins.discovery import PluginRef
 from framework.plugins.manifest import is_options_struct
+from framework.plugins.readable import unreadable
 from framework.plugins.specs import KIND_OF_HOOK
 from framework.plugins.validate import HookMethod
+from hookspecs.contracts.engine_command import EngineCommand
 from hookspecs.contracts.logits import LogitsProcessor
 from hookspecs.errors import (
     ContractViolation,
@@ -73,8 +76,9 @@ def collect_providers(
 ) -> list[RegisteredProvider]:
     """Ask one plugin's provider hooks once, and check the answers.
 
-    ContractViolation for a provider that is none or is malformed, PluginConflictError when the
-    plugin offers one name twice, PluginLoadError when it raises.
+    ContractViolation for a provider that is none or is malformed, or that a process needs which
+    does not import the plugin (`PluginInfo.roles`); PluginConflictError when the plugin offers
+    one name twice, PluginLoadError when it raises.
     """
     found: list[RegisteredProvider] = []
     for method in methods:
@@ -82,7 +86,7 @@ def collect_providers(
         names: set[str] = set()
         for provider in call_register(method):
             _check(provider, kind, ref)
-            _check_roles(provider, kind, info, ref)
+            _check_roles(provider, kind, method.spec.meta.roles, info, ref)
             if provider.name in names:
                 raise PluginConflictError(
                     f"{ref} offers two {kind.name} providers called {provider.name!r}",
@@ -99,6 +103,9 @@ def _check(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
     name = provider.name
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         _violation(ref, kind, f"the name {name!r} is not lower case letters, digits, '-' and '_'")
+    wrong = wrong_command_name(name) if kind.contract is EngineCommand else None
+    if wrong is not None:
+        _violation(ref, kind, wrong)
     if not isinstance(provider.target, str) or not _TARGET.fullmatch(provider.target):
         _violation(
             ref,
@@ -124,17 +131,26 @@ def _check(provider: Provider[Any], kind: PluginKind, ref: PluginRef) -> None:
 
 
 def _check_roles(
-    provider: Provider[Any], kind: PluginKind, info: PluginInfo, ref: PluginRef
+    provider: Provider[Any],
+    kind: PluginKind,
+    roles: Iterable[ProcessRole],
+    info: PluginInfo,
+    ref: PluginRef,
 ) -> None:
-    """Nothing selects a logits processor at the start: one that is unknown where its worker runs
-    would be dropped from requests without a word."""
-    missing = {ProcessRole.FRONTEND, ProcessRole.WORKER} - info.roles
-    if kind.contract is LogitsProcessor and missing:
+    """A process that does not import the plugin does not know the provider: the start would fail
+    there, or a request would lose it without a word. `roles`: where the kernel makes or needs
+    providers of this kind. The launcher imports all plugins."""
+    needed = {*roles} - {ProcessRole.LAUNCHER}
+    if provider.request_options is not None:
+        needed.add(ProcessRole.FRONTEND)  # which checks the options of requests
+    missing = [role for role in ProcessRole if role in needed - info.roles]
+    if missing:
         _violation(
             ref,
             kind,
-            f"PLUGIN.roles lacks {' and '.join(sorted(missing))}; requests ask for "
-            f"{provider.name!r} in the front end and have it in the worker",
+            f"PLUGIN.roles lacks {' and '.join(missing)}, where the engine needs the {kind.name} "
+            f"{provider.name!r}; add {' and '.join(f'ProcessRole.{r.name}' for r in missing)}, or "
+            "leave roles out, which means every process",
         )
 
 
@@ -152,10 +168,9 @@ def _check_request_options(provider: Provider[Any], kind: PluginKind, ref: Plugi
     what = f"request_options of {provider.name!r}"
     if not is_options_struct(options):
         _violation(ref, kind, f"{what} is {options!r}, not a msgspec.Struct")
-    try:
-        msgspec.msgpack.Decoder(options)
-    except (TypeError, NameError) as error:
-        _violation(ref, kind, f"{what}: {options.__name__} can not be read: {error}")
+    why = unreadable(options)
+    if why is not None:
+        _violation(ref, kind, f"{what}: {options.__name__} can not be read: {why}")
 
 
 def _violation(ref: PluginRef, kind: PluginKind, what: str) -> NoReturn:

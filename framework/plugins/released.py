@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import hookspecs
-from framework.plugins.subjects import CLASS_SECTIONS, version_of
+from framework.plugins.subjects import CLASS_SECTIONS, NAME_SECTIONS, version_of
 from hookspecs.errors import ConfigError
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
 SNAPSHOT_FILE: Final = Path(hookspecs.__file__).parent / "api.json"
 RELEASED: Final = SNAPSHOT_FILE.parent / "released"
 SUMS: Final = "SHA256SUMS"
-SECTIONS: Final = ("api_version", "hooks", "kinds", *CLASS_SECTIONS, "deprecated")
+SECTIONS: Final = ("api_version", "hooks", "kinds", *CLASS_SECTIONS, *NAME_SECTIONS, "deprecated")
 
 Snapshot = dict[str, Any]
 

@@ -56,11 +56,12 @@ class PluginReport(msgspec.Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     """Hooks that it implements and that take part."""
     reached: tuple[str, ...] = ()
-    """Those of `hooks` that were called at least once in this process."""
+    """Those of `hooks` that were called at least once in this process; provider hooks are, when
+    the plugin is loaded."""
     withheld: tuple[str, ...] = ()
     """Hooks that it implements but activation keeps out."""
     calls: dict[str, int] = {}
-    """Hook to number of calls."""
+    """Hook to number of calls; of a provider hook, of its providers by the kernel."""
     errors: dict[str, int] = {}
     """Hook to number of calls that raised."""
     seconds: dict[str, float] = {}
@@ -72,7 +73,7 @@ class PluginReport(msgspec.Struct, frozen=True, kw_only=True):
 def loaded_report(plugin: LoadedPlugin, counters: Counters, used: Collection[str]) -> PluginReport:
     """Report of a loaded plugin; `used`: names of plugins with a selected provider."""
     ref, hooks = plugin.ref, tuple(plugin.hooks)
-    by_hook = {hook: counters.of(ref.name, hook) for hook in hooks}
+    by_hook = {hook: counters.total(ref.name, hook) for hook in hooks}
     if ref.name in used or any(acts_unselected(HOOKS[hook]) for hook in hooks):
         state = PluginState.ACTIVE
     elif plugin.withheld and not hooks:
@@ -90,7 +91,9 @@ def loaded_report(plugin: LoadedPlugin, counters: Counters, used: Collection[str
         roles=tuple(role for role in ProcessRole if role in plugin.info.roles),
         providers=tuple(f"{found.kind.name}:{found.provider.name}" for found in plugin.providers),
         hooks=hooks,
-        reached=tuple(hook for hook, counter in by_hook.items() if counter.calls),
+        reached=tuple(
+            hook for hook, counter in by_hook.items() if counter.calls or counter.registered
+        ),
         withheld=plugin.withheld,
         calls={hook: counter.calls for hook, counter in by_hook.items()},
         errors={hook: counter.errors for hook, counter in by_hook.items()},
@@ -111,20 +114,20 @@ def absent_report(ref: PluginRef, state: PluginState, reason: str) -> PluginRepo
 
 
 def call_stats(reports: Iterable[PluginReport], process: str) -> list[PluginCallStats]:
-    """Counts of all hooks; of one that registers, of what its providers were called for since,
-    without the one registration in each process. `process`: where the reports come from."""
+    """Counts of all hooks, but not of provider hooks for whose providers nothing is counted.
+    `process`: where the reports come from."""
     found = []
     for report in reports:
         for hook, calls in report.calls.items():
             registers = HOOKS[hook].meta.kind is HookKind.PROVIDER
-            if registers and calls <= 1:
+            if registers and not calls and not report.errors[hook]:
                 continue
             found.append(
                 PluginCallStats(
                     plugin=report.name,
                     hook=hook,
                     process=process,
-                    calls=calls - 1 if registers else calls,
+                    calls=calls,
                     errors=report.errors[hook],
                     seconds=report.seconds[hook],
                 )

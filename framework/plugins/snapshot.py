@@ -8,17 +8,14 @@ announced, and `--release` keeps the present version for good.
 from __future__ import annotations
 
 import argparse
-import enum
 import importlib
 import inspect
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any, Final
 
-import msgspec
-
+import framework
 import hookspecs
 from framework.plugins.deprecation_rules import removal_problems, table_problems
 from framework.plugins.diff import missing_bump
@@ -32,7 +29,11 @@ from framework.plugins.released import (
     snapshot_text,
     snapshot_version,
 )
+from framework.plugins.snapshot_classes import class_entry, signature_text
+from framework.plugins.snapshot_names import exported_names, name_entry
+from framework.plugins.snapshot_sdk import sdk_sections
 from framework.plugins.specs import HOOKS
+from framework.plugins.subjects import CLASS_SECTIONS, NAME_SECTIONS
 from hookspecs import deprecated
 from hookspecs.errors import ConfigError
 from hookspecs.hooks import EngineHooks
@@ -46,9 +47,9 @@ LEFT_OUT: Final = ("hookspecs.config", "hookspecs.deprecated")
 
 
 def build_snapshot() -> dict[str, Any]:
-    """Hooks, plugin kinds, contracts, structs (events, contexts, data types), enumerations
-    (capabilities among them), errors, and what of them is deprecated. Annotations are given as
-    they are written."""
+    """Hooks, plugin kinds, what `hookspecs` and `framework.sdk` export (contracts, structs,
+    enumerations, errors, functions, constants, aliases), names that packages lend from their
+    modules, and what of all this is deprecated."""
     snapshot: dict[str, Any] = {
         "api_version": list(API_VERSION),
         "hooks": {name: _hook(name) for name in HOOKS},
@@ -62,10 +63,7 @@ def build_snapshot() -> dict[str, Any]:
             }
             for kind in PLUGIN_KINDS.values()
         },
-        "contracts": {},
-        "structs": {},
-        "enums": {},
-        "errors": {},
+        **{section: {} for section in (*CLASS_SECTIONS, *NAME_SECTIONS)},
         "deprecated": {
             row.subject: {
                 "since": row.since,
@@ -75,33 +73,32 @@ def build_snapshot() -> dict[str, Any]:
             for row in deprecated.DEPRECATIONS
         },
     }
-    for cls in _public_classes():
-        section, entry = _class(cls)
-        if section is not None:
-            snapshot[section][f"{cls.__module__}.{cls.__name__}"] = entry
+    for path, value in _exports():
+        section, entry = class_entry(value) if inspect.isclass(value) else name_entry(value)
+        snapshot[section][path] = entry
+    for section, entries in sdk_sections().items():
+        snapshot[section] |= entries
+    for package in (hookspecs, framework):
+        snapshot["exports"] |= exported_names(package)
     return snapshot
 
 
-def _modules() -> Iterator[ModuleType]:
+def _exports() -> Iterator[tuple[str, Any]]:
+    """What the modules of hookspecs define and export, by `module.name`."""
     for found in pkgutil.walk_packages(hookspecs.__path__, "hookspecs."):
-        yield importlib.import_module(found.name)
-
-
-def _public_classes() -> Iterator[type]:
-    """Classes that a module of hookspecs defines and exports."""
-    for module in _modules():
+        module = importlib.import_module(found.name)
         if module.__name__ in LEFT_OUT:
             continue
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
-            if inspect.isclass(value) and value.__module__ == module.__name__:
-                yield value
+            if not inspect.isclass(value) or value.__module__ == module.__name__:
+                yield f"{module.__name__}.{name}", value
 
 
 def _hook(name: str) -> dict[str, Any]:
     meta = HOOKS[name].meta
     return {
-        "signature": _signature(vars(EngineHooks)[name]),
+        "signature": signature_text(vars(EngineHooks)[name]),
         "kind": meta.kind.value,
         "roles": [role.value for role in meta.roles],
         "since": meta.since,
@@ -110,85 +107,6 @@ def _hook(name: str) -> dict[str, Any]:
         "activation": meta.activation.value,
         "contract": meta.contract,
     }
-
-
-def _class(cls: type) -> tuple[str | None, Any]:
-    """The section of a class and its entry; no section for a class that is no interface."""
-    if issubclass(cls, msgspec.Struct | tuple):
-        return "structs", {"fields": _fields(cls), "methods": _methods(cls)}
-    if issubclass(cls, enum.Enum):
-        return "enums", {member.name: member.value for member in cls}
-    if issubclass(cls, Exception):
-        return "errors", [base.__name__ for base in cls.__mro__[1:-1]]
-    if cls is EngineHooks:
-        return None, None
-    return "contracts", {
-        "protocol": _is_protocol(cls),
-        "methods": _methods(cls),
-    }
-
-
-def _fields(cls: type[Any]) -> dict[str, Any]:
-    """Of a struct or named tuple."""
-    annotations: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        annotations |= inspect.get_annotations(base)
-    if issubclass(cls, msgspec.Struct):
-        # Not msgspec.structs.fields: it evaluates annotations, and some name torch.
-        names, defaults = cls.__struct_fields__, cls.__struct_defaults__
-        given = (msgspec.NODEFAULT,) * (len(names) - len(defaults)) + defaults
-        required = {
-            name: default is msgspec.NODEFAULT for name, default in zip(names, given, strict=True)
-        }
-    else:
-        required = {name: name not in cls._field_defaults for name in cls._fields}
-    return {
-        name: {"type": _text(annotations[name]), "required": needed}
-        for name, needed in required.items()
-    }
-
-
-def _text(annotation: Any) -> str:
-    """An annotation as written; typing.NamedTuple wraps it."""
-    return str(getattr(annotation, "__forward_arg__", annotation))
-
-
-def _methods(cls: type) -> dict[str, Any]:
-    """Public methods and properties, those of bases in hookspecs included."""
-    methods: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        if not base.__module__.startswith("hookspecs"):
-            continue
-        for name, member in vars(base).items():
-            entry = _method(member)
-            # typing gives a Protocol an `__init__` that is none of ours.
-            constructs = name == "__init__" and not _is_protocol(cls)
-            if entry is not None and (constructs or not name.startswith("_")):
-                methods[name] = entry
-    return methods
-
-
-def _is_protocol(cls: type) -> bool:
-    return bool(getattr(cls, "_is_protocol", False))
-
-
-def _method(member: object) -> dict[str, Any] | None:
-    shape = "method"
-    if isinstance(member, property):
-        shape, member = "property", member.fget
-    elif isinstance(member, classmethod | staticmethod):
-        shape, member = type(member).__name__, member.__func__
-    if not inspect.isfunction(member):
-        return None
-    return {
-        "shape": shape,
-        "signature": _signature(member),
-        "abstract": bool(getattr(member, "__isabstractmethod__", False)),
-    }
-
-
-def _signature(function: Any) -> str:
-    return str(inspect.signature(function))
 
 
 def contract_problems(old: dict[str, Any] | None, new: dict[str, Any]) -> list[str]:

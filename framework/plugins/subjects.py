@@ -1,7 +1,7 @@
 """Names of the parts of a snapshot, as changes and deprecations have them.
 
 `section name` or `section module.Class.member`, e.g. `hooks on_cache_reset`,
-`structs hookspecs.events.StepFinished.step`.
+`structs hookspecs.events.StepFinished.step`, `functions hookspecs.contracts.worker.command`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["CLASS_SECTIONS", "exists", "find", "owner_of", "version_of"]
+__all__ = ["CLASS_SECTIONS", "NAME_SECTIONS", "exists", "find", "owner_of", "version_of"]
 
-CLASS_SECTIONS: Final = ("contracts", "structs", "enums", "errors")
-"""Sections whose entries are classes, by `module.Class`."""
+CLASS_SECTIONS: Final = ("contracts", "structs", "enums", "errors", "classes")
+"""Sections whose entries are classes, by `module.Class`; `classes` are those of `framework.sdk`."""
+NAME_SECTIONS: Final = ("functions", "constants", "aliases", "exports")
+"""Sections of what else modules define, by `module.name`; `exports` are the names that a package
+lends from its modules."""
 
 Snapshot = Mapping[str, Any]
 
@@ -35,7 +38,8 @@ def find(snapshot: Snapshot, subject: str) -> Any:
         return entry if member is None else None
     if section == "enums":
         return entry.get(member)
-    return entry.get("fields", {}).get(member) or entry.get("methods", {}).get(member)
+    parts = (entry.get(part, {}) for part in ("fields", "attributes", "methods"))
+    return next((part[member] for part in parts if member in part), None)
 
 
 def exists(snapshot: Snapshot, subject: str) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from framework.plugins.plugin_source import Module, PluginSource
-from framework.plugins.subjects import CLASS_SECTIONS
+from framework.plugins.subjects import CLASS_SECTIONS, NAME_SECTIONS
 
-__all__ = ["Usage", "contract_classes", "implemented_hooks", "usage_of"]
+__all__ = ["Usage", "contract_classes", "contract_names", "implemented_hooks", "usage_of"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+ROOTS: Final = ("hookspecs", "framework")
+"""Packages that lend what the contract holds."""
+HOOKS_CLASS: Final = "hookspecs.hooks.EngineHooks"
+"""What a plugin implements, whether or not its class derives from it."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,8 +25,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     hooks: frozenset[str]
     """Those that it implements (`@hookimpl`)."""
-    classes: frozenset[str]
-    """Classes of hookspecs that it imports or names, as `module.Class`."""
+    contract: frozenset[str]
+    """What of the contract it imports or names, as `module.name`: classes, functions, constants,
+    aliases."""
+    dotted: frozenset[str]
+    """The same as it writes them: `hookspecs.Provider` for `hookspecs.info.Provider`."""
     implements: dict[str, frozenset[str]]
     """Contracts that its classes derive from, with all that those classes define."""
     names: frozenset[str]
@@ -38,13 +45,22 @@ def contract_classes(*snapshots: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def contract_names(*snapshots: Mapping[str, Any]) -> frozenset[str]:
+    """All that some contracts define, as `module.name`."""
+    sections = [section for section in (*CLASS_SECTIONS, *NAME_SECTIONS) if section != "exports"]
+    return frozenset(
+        path for snapshot in snapshots for section in sections for path in snapshot[section]
+    )
+
+
 def usage_of(source: PluginSource, known: Collection[str]) -> Usage:
-    """`known`: classes of the contract, from `contract_classes`."""
+    """`known`: all that the contract defines, from `contract_names`."""
     scopes = {name: _Scope(module, known) for name, module in source.modules.items()}
     nodes = [node for module in source.modules.values() for node in ast.walk(module.tree)]
     return Usage(
         hooks=frozenset(hook for node in nodes for hook in implemented_hooks(node)),
-        classes=frozenset(path for scope in scopes.values() for path in scope.used()),
+        contract=frozenset(path for scope in scopes.values() for path in scope.used()),
+        dotted=frozenset(dotted for scope in scopes.values() for dotted in scope.dotted_names()),
         implements=_implements(scopes),
         names=frozenset(name for node in nodes for name in _names(node)),
         strings=frozenset(
@@ -102,21 +118,25 @@ class _Scope:
                 return self.dotted(value)
         return None
 
-    def contract_class(self, dotted: str | None) -> str | None:
-        """The class of hookspecs of that name, also where another of its modules lends it."""
-        if dotted is None or dotted.partition(".")[0] != "hookspecs":
+    def contract_name(self, dotted: str | None) -> str | None:
+        """Where the contract defines what has this name, also where another module lends it."""
+        if dotted is None or dotted.partition(".")[0] not in ROOTS:
             return None
         return dotted if dotted in self._known else self._by_name.get(dotted.rpartition(".")[2])
 
-    def used(self) -> Iterator[str]:
-        """Classes of hookspecs that are imported by name or mentioned."""
+    def dotted_names(self) -> frozenset[str]:
+        """All that is imported by name or mentioned, as far as it comes from elsewhere."""
         mentioned = {
             self.dotted(node)
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Name | ast.Attribute)
         }
-        for dotted in self._explicit | mentioned:
-            found = self.contract_class(dotted)
+        return frozenset(name for name in self._explicit | mentioned if name is not None)
+
+    def used(self) -> Iterator[str]:
+        """Names of the contract that are imported or mentioned."""
+        for dotted in self.dotted_names():
+            found = self.contract_name(dotted)
             if found is not None:
                 yield found
 
@@ -141,8 +161,10 @@ def _lineage(
     """Contract classes above a class, and what it and the plugin's own classes above define."""
     seen.add(cls)
     contracts, defined = set[str](), set(_defined(cls))
+    if any(True for child in cls.body for _ in implemented_hooks(child)):
+        contracts.add(HOOKS_CLASS)
     for base in cls.bases:
-        contract = scope.contract_class(scope.dotted(base))
+        contract = scope.contract_name(scope.dotted(base))
         if contract is not None:
             contracts.add(contract)
             continue

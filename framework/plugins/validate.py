@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 import pluggy
@@ -25,13 +25,37 @@ class HookMethod(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: HookSpec
     ref: PluginRef
+    attribute: str
+    """The plugin object's attribute, which `specname` may let differ from the hook's name."""
     function: Callable[..., Any]
     """Bound; takes the arguments of the specification, by position."""
 
 
+class _Registrar(pluggy.PluginManager):
+    """Does not look at what plugins inherit: the defaults of EngineHooks are many, and pluggy's
+    look at each attribute takes longer than all the rest of loading."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        if _is_inherited(plugin, name):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
+
+_INHERITED: Final = {name: getattr(EngineHooks, name) for name in dir(EngineHooks)}
+
+
+def _is_inherited(plugin: object, name: str) -> bool:
+    default = _INHERITED.get(name)
+    return (
+        default is not None
+        and getattr(type(plugin), name, None) is default
+        and name not in getattr(plugin, "__dict__", ())
+    )
+
+
 def new_registrar() -> pluggy.PluginManager:
     """A pluggy manager that knows the hook specification; holds the plugins of one process."""
-    registrar = pluggy.PluginManager(PROJECT_NAME)
+    registrar = _Registrar(PROJECT_NAME)
     registrar.add_hookspecs(EngineHooks)
     return registrar
 
@@ -60,7 +84,7 @@ def register_hooks(
         function: Callable[..., Any] = getattr(plugin, attribute)
         _check_marks(spec, marks, ref)
         _check_function(spec, function, info, ref, wrapper=bool(marks.get("wrapper")))
-        methods[hook] = HookMethod(spec=spec, ref=ref, function=function)
+        methods[hook] = HookMethod(spec=spec, ref=ref, attribute=attribute, function=function)
     try:
         registrar.register(plugin, ref.name)
     except (pluggy.PluginValidationError, ValueError) as error:

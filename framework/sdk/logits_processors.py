@@ -7,13 +7,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from framework.sdk.raw_logprobs import RawRow, put_raw_logprobs
 from hookspecs.contracts.logits import LogitsProcessor, SampledBatch, Sampler
-from hookspecs.errors import RequestError
+from hookspecs.errors import RequestError, RequestFailedError
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.step import NewRequest, RowFailure
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["LogitsProcessors"]
+
+HOOK: Final = "register_logits_processors"
+"""The hook under which failures are counted."""
 
 logger = logging.getLogger("framework.sdk")
 
@@ -43,7 +46,8 @@ class LogitsProcessors:
     the sampler. One that does not sample by a `Sampler` calls `apply` and `accept` instead.
 
     Whatever a processor raises, or gives that is no logits, ends its request and no other. The
-    failure is not poisoned: KV does not depend on processors. As long as no request has a
+    failure is not poisoned: KV does not depend on processors. The traceback is logged once for
+    each provider and method; the kernel counts every failure. As long as no request has a
     processor a step costs one truth test, and torch is not imported. Else `start`, `mask` and
     `accept` run in torch's inference mode.
     """
@@ -55,6 +59,8 @@ class LogitsProcessors:
         self._create = create
         self._vocab_size = vocab_size
         self._by_slot: dict[int, _Slot] = {}
+        self._logged: set[tuple[str, str]] = set()
+        """Provider and method: requests can repeat a failure at will."""
 
     def __contains__(self, slot: object) -> bool:
         """Whether the request in a slot has processors."""
@@ -68,9 +74,10 @@ class LogitsProcessors:
         """
         try:
             processors = tuple(self._create(request, self._vocab_size))
-        except RequestError as error:
-            plugin = getattr(error, "plugin", None)
-            return RowFailure(str(error), plugin=plugin, poisoned=False)
+        except RequestFailedError as error:
+            return RowFailure(str(error), plugin=error.plugin, poisoned=False, hook=HOOK)
+        except RequestError as error:  # it refuses the request
+            return RowFailure(str(error), poisoned=False)
         if not processors:
             return None
         count, tokens = request.num_prompt_tokens, request.token_ids
@@ -83,7 +90,7 @@ class LogitsProcessors:
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
-                    return _raised(processor, "start", error)
+                    return self._raised(processor, "start", error)
         self._by_slot[request.slot] = _Slot(processors, request.sampling_params.logprobs)
         return None
 
@@ -124,7 +131,7 @@ class LogitsProcessors:
                 if state is None:
                     continue
                 if state.failure is None:
-                    state.failure = _mask(logits[row], state.processors)
+                    state.failure = self._mask(logits[row], state.processors)
                 if state.failure is not None:
                     failures[row] = state.failure
         return failures
@@ -138,7 +145,7 @@ class LogitsProcessors:
             for slot, token in zip(slots.tolist(), token_ids.tolist(), strict=True):
                 state = self._by_slot.get(slot)
                 if state is not None and state.failure is None:
-                    state.failure = _accept(token, state.processors)
+                    state.failure = self._accept(token, state.processors)
 
     def _raw_rows(self, logits: torch.Tensor, slots: Int32Column) -> dict[int, RawRow]:
         """Copies of the rows that processors may change and whose logprobs are wanted."""
@@ -149,35 +156,43 @@ class LogitsProcessors:
                 raw[row] = RawRow(logits[row].clone(), state.num_logprobs)
         return raw
 
-
-def _mask(row: torch.Tensor, processors: Sequence[LogitsProcessor]) -> RowFailure | None:
-    if not _is_finite(float(row.max())):
+    def _mask(self, row: torch.Tensor, processors: Sequence[LogitsProcessor]) -> RowFailure | None:
+        if not _is_finite(float(row.max())):
+            return None
+        for processor in processors:
+            try:
+                masked = processor.mask(row)
+                wrong = _wrong_form(masked, row)
+                if wrong is None and masked is not row:
+                    row.copy_(masked)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                return self._raised(processor, "mask", error)
+            wrong = wrong or _wrong_values(float(row.max()))
+            if wrong is not None:
+                return _failure(processor, wrong)
         return None
-    for processor in processors:
-        try:
-            masked = processor.mask(row)
-            wrong = _wrong_form(masked, row)
-            if wrong is None and masked is not row:
-                row.copy_(masked)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            return _raised(processor, "mask", error)
-        wrong = wrong or _wrong_values(float(row.max()))
-        if wrong is not None:
-            return _failure(processor, wrong)
-    return None
 
+    def _accept(self, token: int, processors: Sequence[LogitsProcessor]) -> RowFailure | None:
+        for processor in processors:
+            try:
+                processor.accept(token)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                return self._raised(processor, "accept", error)
+        return None
 
-def _accept(token: int, processors: Sequence[LogitsProcessor]) -> RowFailure | None:
-    for processor in processors:
-        try:
-            processor.accept(token)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            return _raised(processor, "accept", error)
-    return None
+    def _raised(self, processor: LogitsProcessor, method: str, error: BaseException) -> RowFailure:
+        if isinstance(error, RequestError):  # on purpose, so neither logged nor counted
+            return _failure(processor, f"refuses the request in {method}: {error}", hook=None)
+        said = "".join(traceback.format_exception_only(error)).strip()
+        failure = _failure(processor, f"raised in {method}: {said}")
+        if (processor.context.name, method) not in self._logged:
+            self._logged.add((processor.context.name, method))
+            logger.warning("%s (said once; more are counted)", failure.message, exc_info=error)
+        return failure
 
 
 def _wrong_form(masked: object, row: torch.Tensor) -> str | None:
@@ -205,21 +220,13 @@ def _is_finite(value: float) -> bool:
     return bool(np.isfinite(value))
 
 
-def _raised(processor: LogitsProcessor, method: str, error: BaseException) -> RowFailure:
-    if isinstance(error, RequestError):  # on purpose, so without a traceback
-        return _failure(processor, f"refuses the request in {method}: {error}")
-    said = "".join(traceback.format_exception_only(error)).strip()
-    failure = _failure(processor, f"raised in {method}: {said}")
-    logger.warning("%s", failure.message, exc_info=error)
-    return failure
-
-
-def _failure(processor: LogitsProcessor, what: str) -> RowFailure:
+def _failure(processor: LogitsProcessor, what: str, *, hook: str | None = HOOK) -> RowFailure:
     name, plugin = processor.context.name, processor.context.plugin
     return RowFailure(
         f"logits processor {name!r} of plugin {plugin!r} {what}",
         plugin=plugin,
         poisoned=False,
+        hook=hook,
     )
 
 

@@ -22,7 +22,9 @@ class NoArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @runtime_checkable
 class EngineView(Protocol):
-    """What the kernel lends to commands; to be read during a call only."""
+    """What the kernel lends to commands: live objects, no copies, which are to be read during a
+    call and in its thread only, and kept by nobody. Each access at another time or in another
+    thread raises ContractViolation; what was got from it before is not guarded."""
 
     @property
     def scheduler(self) -> SchedulerView:
@@ -40,7 +42,8 @@ class EngineView(Protocol):
     ) -> list[Any]:
         """Run a command of the workers; results in rank order. CommandError for an unknown one,
         one that the engine keeps to itself, or while the workers' memory sleeps; TimeoutError
-        after `timeout` seconds; the worker's own exception."""
+        after `timeout` seconds; the worker's own exception. None of them, let through by `run`, is
+        put down to the command."""
 
 
 class EngineCommandContext(Context, frozen=True, kw_only=True):
@@ -54,10 +57,14 @@ class EngineCommand(ABC):
     """A command that the front end runs on every engine by `EngineClient.command`; the provider's
     name is the command. It may be an HTTP route's other half.
 
+    The name has no underscore and is none of `drain`, `pause`, `resume` and `sleep`. A command that
+    the engine itself gets in a later version has an underscore, so no name is ever taken away.
+
     Constructed when the engine starts. Core process, main thread, between two steps: it must
     return promptly, since no request advances meanwhile. What it raises is its caller's error
     (InvalidRequestError and CommandError as they are, anything else as CommandError) and harms
-    no request.
+    no request. What was raised in another plugin's code, as in that of a worker, is put down to
+    that plugin.
     """
 
     Arguments: ClassVar[type[msgspec.Struct]] = NoArguments

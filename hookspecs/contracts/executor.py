@@ -32,9 +32,10 @@ class ExecutorContext(Context, frozen=True, kw_only=True):
     model: ResolvedModel
     max_model_len: int
     create_worker: Callable[[int, int, int], Worker]
-    """(rank, local rank, world size): constructs the selected worker in this process.
-    Executors that start processes send them the boot message instead, and the child constructs
-    its own."""
+    """(rank, local rank, world size): constructs the selected worker, in this process and the
+    calling thread. In this version it is the only way to a worker, so all workers live in the
+    process of the engine core; what an executor needs to construct them in processes of its own
+    comes with a later version."""
 
 
 class Executor(ABC):

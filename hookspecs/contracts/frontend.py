@@ -197,7 +197,8 @@ class CliContext(Context, frozen=True, kw_only=True):
 
 
 class CliCommand(ABC):
-    """`framework NAME …`; the provider's name is the command."""
+    """`framework NAME …`; the provider's name is the command. A built-in one of the same name,
+    which a later version may add, is run in its place, with a warning in the help."""
 
     def __init__(self, context: CliContext) -> None:
         self.context = context

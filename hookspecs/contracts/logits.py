@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -87,7 +87,11 @@ class Sampler(ABC):
 class LogitsProcessorContext(Context, frozen=True, kw_only=True):
     """Context of a logits processor: of one request."""
 
+    request_id: str
     params: SamplingParams
+    request_options: Any
+    """The provider's struct of `request_options`, made from `params.extensions[name]`: what this
+    request asks for, checked, defaults filled in."""
     vocab_size: int
 
 
@@ -95,11 +99,14 @@ class LogitsProcessor(ABC):
     """One request's own rule for its logits. Worker process, the worker's thread.
 
     A request asks for it by its provider's name in `SamplingParams.extensions`, with what its
-    provider declares as `request_options`. It gets a new object each time it starts or resumes,
-    which then hears the tokens generated before: what it does must depend on tokens alone.
+    provider declares as `request_options`; the context has them. It gets a new object each time
+    it starts or resumes, which then hears the tokens generated before: what it does must depend
+    on tokens alone.
     Processors come before the sampler, in the order of their names.
 
-    What its constructor, `start`, `mask` or `accept` raises ends that request, and no other.
+    What its constructor, `start`, `mask` or `accept` raises ends that request, and no other. It
+    is counted, observers hear of it (`on_plugin_failed`), and the first traceback is logged. A
+    RequestError is none of that: so it refuses the request on purpose.
     The whole batch waits for `mask` and `accept`: what a token costs must not grow with the text.
     Nobody tells it of the end: its object is dropped.
     """

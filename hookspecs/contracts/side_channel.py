@@ -49,15 +49,18 @@ class CoreHalf(ABC):
 
 
 class WorkerHalf(ABC):
-    """Worker process, the worker's thread. Detached and counted like the other half."""
+    """Worker process, the worker's thread, which with some executors is a second thread of the core
+    process. Detached and counted like the other half; observers are told in the main thread."""
 
     @abstractmethod
     def on_step(self, scheduled: SchedulerOutput, message: Any) -> None:
-        """Before the forward of a step. `message`: of the core half, None if it sent none."""
+        """Before the forward of a step. `message`: of the core half, None if it sent none. With an
+        executor that has several steps in flight the next one may begin before this one's reply."""
 
-    def reply(self, output: ModelRunnerOutput) -> Any:
-        """After the step was sampled: what the core half gets, an instance of
-        `SideChannel.Reply`; None: nothing. `output` is not to be changed."""
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
+        """After a step was sampled: what the core half gets, an instance of
+        `SideChannel.Reply`; None: nothing. `scheduled`: the step that `on_step` was called with,
+        the oldest of which there was no reply. Neither is to be changed."""
         return None
 
     def close(self) -> None:

@@ -74,8 +74,9 @@ class WorkerContext(Context, frozen=True, kw_only=True):
         lambda request, vocab_size: ()
     )
     """(request, vocabulary size): the processors that the request asks for, by the names in its
-    `sampling_params.extensions`; constructed, not yet started. RequestError when one refuses the
-    request."""
+    `sampling_params.extensions`; constructed, not yet started. RequestError when one can not be
+    had: RequestFailedError, with the plugin, for a failure of it; InvalidRequestError when it
+    refuses the request."""
     report: Callable[[str], None] = lambda line: None
     """A line for the start-up log (the memory ledger)."""
 

@@ -146,6 +146,10 @@ class RowFailure(msgspec.Struct, frozen=True):
     plugin: str | None = None
     poisoned: bool = True
     """Its KV may be wrong: blocks it wrote are not kept for others."""
+    hook: str | None = None
+    """The provider hook by which `plugin` offers what failed: it is counted there, and observers
+    are told (`on_plugin_failed`). None: no fault of a plugin, e.g. a request that one refuses on
+    purpose."""
 
 
 class SampledRow(NamedTuple):

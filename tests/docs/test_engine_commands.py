@@ -35,4 +35,4 @@ def test_the_route_asks_for_the_command(package: Path) -> None:
         for wrong in ("0", "many"):
             refused = http.get("/", params={"most": wrong})
             assert refused.status_code == 400
-            assert "roll-call: most" in refused.json()["error"]
+            assert "roll-call.most" in refused.json()["error"]

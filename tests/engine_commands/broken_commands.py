@@ -44,6 +44,30 @@ class Unreadable(Look):
     Arguments = TwoStructs
 
 
+class OfTypeCheckers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names what only a type checker knows."""
+
+    field: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class Unresolved(Look):
+    """Its arguments have an annotation that can not be resolved."""
+
+    Arguments = OfTypeCheckers
+
+
+class OfNobody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names what its module has not."""
+
+    field: "msgspec.Meter"  # type: ignore[name-defined]  # noqa: UP037
+
+
+class Misspelt(Look):
+    """The same with another exception."""
+
+    Arguments = OfNobody
+
+
 class Eager(Look):
     """Reads what is lent for calls alone."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -85,6 +86,21 @@ class Workers(EngineCommand):
         return self.context.engine.call_workers(arguments.command, arguments.args)
 
 
+class InAThread(EngineCommand):
+    """What another thread is told when it reads the engine."""
+
+    def run(self, arguments: Any) -> list[str]:
+        engine = self.context.engine
+        reads: list[Callable[[], object]] = [
+            lambda: engine.scheduler,
+            lambda: engine.cache,
+            engine.requests,
+            lambda: engine.call_workers("list_adapters"),
+        ]
+        with ThreadPoolExecutor(1) as pool:
+            return [repr(pool.submit(read).exception()) for read in reads]
+
+
 class How(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The name of a trouble."""
 
@@ -150,6 +166,7 @@ class CommandsForTests(EngineHooks):
             ("echo", Echo),
             ("look", Look),
             ("several", Several),
+            ("thread", InAThread),
             ("trouble", Trouble),
             ("workers", Workers),
         ):

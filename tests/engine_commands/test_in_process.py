@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from framework.core.commands import COMMANDS
 from framework.launcher import Engine
+from framework.plugins.check import check_plugin
+from framework.plugins.command_names import RESERVED
 from hookspecs import PluginInfo, Provider, hookimpl
 from hookspecs.contracts.engine_command import EngineCommand
 from hookspecs.errors import (
@@ -17,6 +20,7 @@ from hookspecs.errors import (
     EngineDeadError,
     InvalidRequestError,
     PluginConflictError,
+    PluginError,
     ProviderError,
 )
 from hookspecs.types.commands import PluginCommand
@@ -24,6 +28,7 @@ from hookspecs.types.control import EngineState
 from tests.core.controlled import Controlled
 from tests.core.scripted import greedy, launch_scripted, tokens_of
 from tests.engine_commands.commands_for_tests import CommandsForTests, Look
+from tests.engine_commands.workers_for_tests import Elsewhere
 from tests.idle import assert_idle
 
 PROMPT = [3, 4, 5, 6, 7]
@@ -123,7 +128,7 @@ def test_an_unknown_name_is_told_what_there_is(engine: Engine) -> None:
         engine.command("lock", {})
     text = str(caught.value)
     assert "get_status" in text
-    assert "echo, look, requests, several, trouble, workers" in text
+    assert "echo, look, requests, several, thread, trouble, workers" in text
     assert "Did you mean look" in text
     assert caught.value.param == "name"
     with pytest.raises(InvalidRequestError, match="'pause' is a command of the engine itself"):
@@ -211,6 +216,13 @@ def test_what_is_lent_can_not_be_used_outside_of_a_call(engine: Engine) -> None:
         lent.requests()
 
 
+def test_in_a_call_another_thread_can_not_use_it(engine: Engine) -> None:
+    told = engine.command("thread", {})
+    assert len(told) == 4
+    for said in told:
+        assert "ContractViolation" in said and "in another thread" in said
+
+
 @pytest.mark.parametrize("state", ALIVE)
 def test_commands_answer_in_every_live_state(plugin: CommandsForTests, state: EngineState) -> None:
     with Controlled(num_seqs=1, plugins=[plugin]) as controlled:
@@ -283,6 +295,51 @@ def _burn() -> None:
     raise OSError("hot")
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("lacks", "UnsupportedFeatureError: not with this device"),
+        ("is_late", "TimeoutError: not within 1 s"),
+        ("is_gone", "EngineDeadError: the worker is gone"),
+        ("nothing", "unknown worker command 'nothing'"),
+    ],
+)
+def test_what_is_said_of_workers_is_no_failure_of_a_plugin(
+    plugin: CommandsForTests, command: str, said: str
+) -> None:
+    with launch_scripted(
+        plugins=[plugin, Elsewhere()], executor={"worker": "complaining"}
+    ) as engine:
+        with pytest.raises(CommandError, match=said):
+            engine.command("workers", {"command": command})
+        assert plugin.failed == []
+        assert not any(_errors(engine).values())
+
+
+def test_an_error_of_a_worker_is_put_down_to_its_plugin(
+    plugin: CommandsForTests, caplog: pytest.LogCaptureFixture
+) -> None:
+    with launch_scripted(
+        plugins=[plugin, Elsewhere()], executor={"worker": "complaining"}
+    ) as engine:
+        with pytest.raises(CommandError, match=r"^workers: plugin 'elsewhere' raised OSError: hot"):
+            engine.command("workers", {"command": "burn"})
+        errors = _errors(engine)
+        (event,) = plugin.failed
+    assert errors["commands-for-tests"] == {}
+    assert errors["elsewhere"] == {"register_workers": 1}
+    assert (event.plugin, event.hook) == ("elsewhere", "register_workers")
+    assert event.action == "command failed"
+    assert "failed in code of plugin 'elsewhere'" in caplog.text
+
+
+def _errors(engine: Engine) -> dict[str, dict[str, int]]:
+    return {
+        report.name: {hook: count for hook, count in report.errors.items() if count}
+        for report in engine.plugins()
+    }
+
+
 def test_all_commands_are_closed_whatever_one_raises(
     plugin: CommandsForTests, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -301,6 +358,29 @@ def test_all_commands_are_closed_whatever_one_raises(
     assert len([each for each in caplog.records if each.name == "framework.core"]) == 1
 
 
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_start_that_fails_late_closes_everything(
+    plugin: CommandsForTests, error: type[BaseException]
+) -> None:
+    class Refuses:
+        PLUGIN = PluginInfo(name="refuses", api=">=1.0,<2")
+        stopping = 0
+
+        @hookimpl
+        def on_engine_started(self, event: Any) -> None:
+            raise error("not this engine")
+
+        @hookimpl
+        def on_engine_stopping(self, event: Any) -> None:
+            self.stopping += 1
+
+    refuses = Refuses()
+    with pytest.raises(PluginError if error is RuntimeError else error, match="not this engine"):
+        launch_scripted(plugins=[plugin, refuses])
+    assert Look.closed == Look.made != []
+    assert refuses.stopping == 1
+
+
 class Offers:
     """A plugin that offers one command."""
 
@@ -316,9 +396,18 @@ class Offers:
 MODULE = "tests.engine_commands.broken_commands"
 
 
-def test_a_built_in_name_can_not_be_provided() -> None:
-    with pytest.raises(PluginConflictError, match=r"'impostor'.*'sleep'.*the engine has itself"):
-        launch_scripted(plugins=[Offers("impostor", "sleep")])
+@pytest.mark.parametrize("name", [*COMMANDS, "one_of_a_later_version"])
+def test_a_name_of_the_engine_itself_can_not_be_provided(name: str) -> None:
+    plugin = Offers("impostor", name)
+    with pytest.raises(ContractViolation, match=rf"'impostor'.*'{name}'.*the engine"):
+        launch_scripted(plugins=[plugin])
+    (finding,) = check_plugin(plugin)
+    assert name in finding
+
+
+def test_what_the_engine_has_is_known_by_its_name() -> None:
+    """So that no name of a plugin's command is ever taken away."""
+    assert {name for name in COMMANDS if "_" not in name} == RESERVED
 
 
 def test_two_plugins_can_not_provide_one_name(plugin: CommandsForTests) -> None:
@@ -331,7 +420,9 @@ def test_two_plugins_can_not_provide_one_name(plugin: CommandsForTests) -> None:
     [
         ("NoStruct", ContractViolation, "NoStruct.Arguments is .*must be a msgspec.Struct"),
         ("Lenient", ContractViolation, "must be frozen and forbid_unknown_fields"),
-        ("Unreadable", ContractViolation, "can not be read"),
+        ("Unreadable", ContractViolation, "can not be read: TypeError"),
+        ("Unresolved", ContractViolation, "can not be read: NameError: .*Nowhere"),
+        ("Misspelt", ContractViolation, "can not be read: AttributeError: .*Meter"),
         ("Eager", ContractViolation, "outside of `run`"),
         ("Failing", ProviderError, "RuntimeError: no"),
         ("Missing", ProviderError, "Missing"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -178,21 +178,34 @@ def test_who_only_offers_providers_is_not_asked() -> None:
     assert report.state == "unused"
 
 
-class Stranger:
-    """Derives from nothing; its `configured` is its own affair."""
+class Wraps:
+    """As wrappers are written: it derives from nothing."""
 
-    PLUGIN = PluginInfo(name="count", api=">=1.0,<2")
+    PLUGIN = PluginInfo(
+        name="count", api=">=1.0,<2", options=CountOptions, provides=("wrap:schedule",)
+    )
 
-    def configured(self) -> bool:
-        raise AssertionError("this is another method")
+    def __init__(self, by: int = 0) -> None:
+        self.by = by
+        self.count = 0
+        self.made: list[Wraps] = []
 
-    @hookimpl
-    def on_step_finished(self, event: StepFinished) -> None:
-        return
+    def configured(self, context: PluginContext) -> Wraps:
+        self.made.append(Wraps(context.options.by))
+        return self.made[-1]
+
+    @hookimpl(wrapper=True)
+    def schedule(self) -> Generator[None, Any, Any]:
+        self.count += self.by
+        return (yield)
 
 
-def test_only_a_class_of_the_contract_has_it() -> None:
-    PluginManager.build(config(), objects=[Stranger()])
+def test_a_wrapper_has_it_too() -> None:
+    plugin = Wraps()
+    with launch(plugin, by=4) as engine:
+        generate(engine, 3)
+    assert (plugin.count, plugin.made[-1].by) == (0, 4)
+    assert plugin.made[-1].count >= 12
 
 
 class Unusual(EngineHooks):
@@ -241,7 +254,7 @@ def test_hooks_of_every_kind_are_those_of_the_object_made() -> None:
 
 
 class Loses(Unusual):
-    def configured(self, context: PluginContext) -> Unusual:
+    def configured(self, context: PluginContext) -> Loses:
         made = Loses()
         del made.of_a_function
         return made

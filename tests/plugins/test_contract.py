@@ -261,8 +261,6 @@ def test_the_command_fails_without_a_bump(
     before = tmp_path / "old.json"
     before.write_text(snapshot_text(old), encoding="utf-8")
     assert main(["--against", str(before)]) == 0
-    before.write_text(
-        snapshot_text(changed(old, (*EVENT, "gone"), {"type": "int"}))
-    )
+    before.write_text(snapshot_text(changed(old, (*EVENT, "gone"), {"type": "int"})))
     assert main(["--against", str(before)]) == 1
     assert "StepFinished.gone: removed" in capsys.readouterr().err

@@ -249,7 +249,7 @@ def test_a_factory_checks_each_class_that_a_target_makes(
         pass
 
     class Wrong(SchedulingPolicy):
-        priority = property(lambda self: 0)  # type: ignore[assignment]
+        order_key = property(lambda self: 0)
 
     given = iter([Right, Wrong, Right, Wrong])
     targets.A = lambda context: next(given)(context)  # type: ignore[attr-defined]

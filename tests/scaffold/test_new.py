@@ -196,6 +196,9 @@ def test_a_command_that_is_built_in_is_refused(
 ) -> None:
     assert main(["plugins", "new", "cli_command", "chat", "--directory", str(fresh)]) == 2
     assert "'chat' is built in" in capsys.readouterr().err
+    assert main(["plugins", "new", "engine_command", "drain", "--directory", str(fresh)]) == 2
+    assert "'drain' is that of a command which the engine has" in capsys.readouterr().err
+    assert not fresh.exists()
 
 
 # What comes of it

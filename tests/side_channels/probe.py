@@ -144,18 +144,16 @@ class _Worker(WorkerHalf):
     def __init__(self, context: SideChannelContext) -> None:
         self._diary = _Diary(context, "worker")
         self._rank = context.rank
-        self._step = 0
 
     def on_step(self, scheduled: SchedulerOutput, message: Any) -> None:
         assert message is None or isinstance(message, ProbeMessage)
-        self._step = scheduled.step
         told = None if message is None else msgspec.to_builtins(message)
         self._diary.note("on_step", step=scheduled.step, message=told)
 
     def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
         sampled = len(output.token_ids)
-        answer = ProbeReply(step=self._step, sampled=sampled, rank=self._rank)
-        return self._diary.note("reply", answer, step=self._step, sampled=sampled)
+        answer = ProbeReply(step=scheduled.step, sampled=sampled, rank=self._rank)
+        return self._diary.note("reply", answer, step=scheduled.step, sampled=sampled)
 
     def close(self) -> None:
         self._diary.note("close")
@@ -207,6 +205,18 @@ class OddChannel(ProbeChannel):
     """With a type that msgspec does not know."""
 
     Reply: ClassVar[Any] = "a string"
+
+
+class Unresolved(msgspec.Struct):
+    """Its annotation names what only a type checker knows."""
+
+    value: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class UnresolvedChannel(ProbeChannel):
+    """With a type that msgspec can not resolve."""
+
+    Message: ClassVar[Any] = Unresolved
 
 
 class SwappedChannel(ProbeChannel):
@@ -263,6 +273,7 @@ class ProbePlugin(EngineHooks):
             "talkative": "TalkativeChannel",
             "untyped": "UntypedChannel",
             "odd": "OddChannel",
+            "unresolved": "UnresolvedChannel",
             "swapped": "SwappedChannel",
             "unmakable": "UnmakableChannel",
         }.items():

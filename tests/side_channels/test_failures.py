@@ -186,7 +186,8 @@ def test_a_result_of_another_form_stops_the_engine(log: Path, channels: tuple[st
     [
         ("prob", ProviderNotFoundError, "prob"),
         ("untyped", ContractViolation, "declares no Message"),
-        ("odd", ContractViolation, "can not decode its Reply"),
+        ("odd", ContractViolation, "'probe'.*can not decode its Reply"),
+        ("unresolved", ContractViolation, "'probe'.*its Message: NameError: .*Nowhere"),
         ("swapped", ContractViolation, "made a _Worker, no CoreHalf"),
         ("unmakable", ProviderError, "making its WorkerHalf failed: RuntimeError: no worker half"),
     ],

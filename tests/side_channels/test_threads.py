@@ -23,9 +23,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_calls_of_both_threads_are_counted(log: Path) -> None:
-    with launch_probe(
-        log, "probe", "one-way", plugins=[Threaded()], executor=THREADED
-    ) as engine:
+    with launch_probe(log, "probe", "one-way", plugins=[Threaded()], executor=THREADED) as engine:
         before = {report.name: report for report in engine.plugins()}["probe"].calls[HOOK]
         assert tokens_of(engine.generate(PROMPTS, PARAMS)) == expected()
         after = {report.name: report for report in engine.plugins()}["probe"]
@@ -44,9 +42,7 @@ def test_calls_of_both_threads_are_counted(log: Path) -> None:
         ("core.close", "logged"),
     ],
 )
-def test_observers_hear_of_failures_in_the_main_thread(
-    log: Path, place: str, action: str
-) -> None:
+def test_observers_hear_of_failures_in_the_main_thread(log: Path, place: str, action: str) -> None:
     threaded = Threaded()
     options = {"fail_in": place, "fail_how": "raises"}
     with launch_probe(

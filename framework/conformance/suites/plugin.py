@@ -15,7 +15,7 @@ from framework.plugins.check import check_plugin
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.report import PluginState
 from framework.plugins.specs import HOOKS
-from hookspecs.info import HookKind
+from hookspecs.info import HookKind, ProcessRole
 
 __all__ = ["PluginConformance"]
 
@@ -48,11 +48,12 @@ class PluginConformance(Conformance):
 
     def test_it_takes_part_in_the_processes_it_names(self, subject: PluginSubject) -> None:
         """Requires nothing.
-        Does: compares the processes in which its hooks are called with those it names as roles.
-        Must: name every process in which a hook that it implements is called; elsewhere it is
-        not imported, and the hook is never called.
+        Does: compares the processes in which its hooks are called with those it names as roles;
+        the launcher imports every plugin.
+        Must: name a process for each hook that it implements, in which that is called; elsewhere
+        it is not imported. Without the processes that need what it provides it is not loaded.
         """
-        roles = subject.loaded.info.roles
+        roles = subject.loaded.info.roles | {ProcessRole.LAUNCHER}
         for hook in _hooks(subject):
             called = set(HOOKS[hook].meta.roles)
             assert called & roles, (

@@ -23,7 +23,7 @@ from framework.conformance.worlds.recorded_steps import (
 )
 from framework.conformance.worlds.side_channels import Pair, worker_elsewhere
 from framework.conformance.worlds.workload import seeds
-from framework.core.side_channels.message_type import MessageType
+from framework.plugins.readable import unreadable
 from hookspecs.contracts.side_channel import CoreHalf, WorkerHalf
 
 __all__ = ["SideChannelConformance"]
@@ -35,6 +35,8 @@ ROWS: Final = 1024
 """Of a large step."""
 PROMPT: Final = 512
 """Tokens of each of its requests."""
+TELLING: Final = 3
+"""Pairs of steps with replies of their own that show how a half attributes them."""
 KEPT: Final = 24.0
 """Bytes for each step that waits for an answer: less than any object in a list."""
 
@@ -66,10 +68,8 @@ class SideChannelConformance(Conformance):
         channel = subject.create(rank=None)
         assert getattr(channel, "Message", None) is not None, "it declares no Message"
         for attribute in ("Message", "Reply"):
-            try:
-                MessageType(getattr(channel, attribute))
-            except TypeError as error:
-                raise AssertionError(f"msgspec can not decode its {attribute}: {error}") from error
+            why = unreadable(getattr(channel, attribute))
+            assert why is None, f"msgspec can not decode its {attribute}: {why}"
         core = channel.create_core()
         assert isinstance(core, CoreHalf), f"create_core gave {core!r}, no CoreHalf"
         core.close()
@@ -187,22 +187,31 @@ class SideChannelConformance(Conformance):
         self, subject: Subject, steps: list[RecordedStep]
     ) -> None:
         """Requires nothing.
-        Does: sends a step before the reply to the one before it has come, on both sides.
-        Must: raise nowhere; executors may do so.
+        Does: sends a step before the reply to the one before it has come, on both sides; also one
+        step after the other, for comparison.
+        Must: raise nowhere, and reply to the step that `reply` is called with, not to that which
+        began last; executors may do so. What is counted from step to step is counted in `reply`.
         """
 
         def live() -> None:
             pair = Pair(subject)
+            replies = []
             for first, second in zip(steps[::2], steps[1::2], strict=False):
                 messages = [pair.message(first), pair.message(second)]
                 for step, message in zip((first, second), messages, strict=True):
-                    given = None if message is None else pair.messages.decode(message)
-                    pair.worker.on_step(step.scheduled, given)
+                    pair.begin(step, message)
                 for step in (first, second):
-                    reply = pair.worker.reply(step.output)
-                    if reply is not None:
-                        pair.answer(step, pair.replies.encode(reply))
+                    replies.append(pair.reply(step))
+                    pair.answer(step, replies[-1])
             pair.close()
+            alone = Pair(subject)
+            expected = [alone.run(step)[1] for step in steps]
+            alone.close()
+            swapped = _replies_to_the_next(replies, expected)
+            assert not swapped, (
+                "with two steps in flight the reply to a step is that to the next one: keep what "
+                "on_step tells by scheduled.step, and reply to the step that is given"
+            )
 
         _run(live, "a side channel with two steps in flight")
 
@@ -257,6 +266,15 @@ class SideChannelConformance(Conformance):
         assert not own, f"a half failed and was {own[0].action}: {own[0].error}"
         without, _ = used_in_an_engine(subject, engine={"side_channels": []})
         assert with_it == without, "tokens change when the channel is selected"
+
+
+def _replies_to_the_next(replies: list[bytes | None], expected: list[bytes | None]) -> bool:
+    """Whether each first of two in flight has the reply of the second, where those differ when one
+    step follows the other. Of a few pairs that may be chance, as in figures that grow."""
+    first, second = expected[: len(replies) : 2], expected[1 : len(replies) : 2]
+    pairs = zip(replies[::2], first, second, strict=True)
+    tell = [given == other for given, own, other in pairs if own != other]
+    return len(tell) >= TELLING and all(tell)
 
 
 def _run(live: Callable[[], T], what: str) -> T:

@@ -35,7 +35,7 @@ class ForcedTokens(LogitsProcessor):
 
     def __init__(self, context: LogitsProcessorContext) -> None:
         super().__init__(context)
-        options = msgspec.convert(context.params.extensions[FORCED], ForcedOptions)
+        options: ForcedOptions = context.request_options
         self._raise_at = options.raise_at
         self._count = 0
 
@@ -60,7 +60,13 @@ def forced(config: Any) -> Any:
         params = request.sampling_params
         if FORCED not in params.extensions:
             return ()
-        context = LogitsProcessorContext(config=config, params=params, vocab_size=vocab_size)
+        context = LogitsProcessorContext(
+            config=config,
+            request_id=request.request_id,
+            params=params,
+            request_options=msgspec.convert(params.extensions[FORCED], ForcedOptions),
+            vocab_size=vocab_size,
+        )
         return (ForcedTokens(context),)
 
     return create

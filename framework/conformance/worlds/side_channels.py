@@ -44,8 +44,16 @@ class Pair:
 
     def work(self, step: RecordedStep, message: bytes | None) -> bytes | None:
         """The worker half's turn; its reply, encoded and checked."""
+        self.begin(step, message)
+        return self.reply(step)
+
+    def begin(self, step: RecordedStep, message: bytes | None) -> None:
+        """The worker half gets a message, as before the forward."""
         self.worker.on_step(step.scheduled, _decoded(self.messages, message))
-        return _encoded(self.replies, self.worker.reply(step.output))
+
+    def reply(self, step: RecordedStep) -> bytes | None:
+        """Of the worker half to a step that was sampled, encoded and checked."""
+        return _encoded(self.replies, self.worker.reply(step.scheduled, step.output))
 
     def answer(self, step: RecordedStep, reply: bytes | None) -> None:
         """A reply reaches the core half."""
@@ -127,8 +135,9 @@ def _replies(work: _Work) -> list[bytes | None]:
     half, given = channel.create_worker(), []
     scheduled, outputs = Decoder(SchedulerOutput), Decoder(ModelRunnerOutput)
     for (step, result), message in zip(work.steps, work.messages, strict=True):
-        half.on_step(scheduled.decode(step), _decoded(messages, message))
-        given.append(_encoded(replies, half.reply(outputs.decode(result))))
+        decoded = scheduled.decode(step)
+        half.on_step(decoded, _decoded(messages, message))
+        given.append(_encoded(replies, half.reply(decoded, outputs.decode(result))))
     half.close()
     return given
 

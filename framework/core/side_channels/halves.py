@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from framework.core.side_channels.message_type import MessageType
-from framework.plugins.calls import Calls
+from framework.plugins.counters import Counter
 from framework.plugins.failure import describe
 from hookspecs.contracts.side_channel import CoreHalf, WorkerHalf
 from hookspecs.events import PluginFailed
@@ -32,24 +32,31 @@ class Half(NamedTuple, Generic[H]):
     plugin: str
     sends: MessageType
     receives: MessageType
+    counter: Counter
+    """Of the thread that calls it."""
 
 
 class Halves(Generic[H]):
-    """Those of one process and one side. One thread at a time.
+    """Those of one process and one side. One thread.
 
-    One that fails is detached for good: said once with traceback, closed, counted, observers
-    told. Its other half is not told.
+    One that fails is detached for good: said once with traceback, closed, counted, `tell`
+    called. Its other half is not told.
     """
 
     def __init__(
-        self, halves: Mapping[str, Half[H]], *, calls: Calls, side: str, role: ProcessRole
+        self,
+        halves: Mapping[str, Half[H]],
+        *,
+        tell: Callable[[PluginFailed], object],
+        side: str,
+        role: ProcessRole,
     ) -> None:
-        """`halves`: by the name that the configuration has for the channel. `side`: what they
-        are called in the log."""
+        """`halves`: by the name that the configuration has for the channel. `tell`: what observers
+        are to hear, in the thread of the call. `side`: what they are called in the log."""
         self.names: Collection[str] = frozenset(halves)
         """Of all, also of those that were detached."""
         self._halves = dict(halves)
-        self._calls = calls
+        self._tell = tell
         self._side = side
         self._role = role
 
@@ -97,7 +104,7 @@ class Halves(Generic[H]):
     def _guard(
         self, name: str, entry: Half[H], method: str, call: Callable[[str, Half[H]], None]
     ) -> None:
-        counter = self._calls.counter(entry.plugin, HOOK)
+        counter = entry.counter
         counter.calls += 1
         begin = perf_counter()
         try:
@@ -133,7 +140,7 @@ class Halves(Generic[H]):
             what,
             exc_info=error,
         )
-        self._calls.counter(entry.plugin, HOOK).errors += 1
-        self._calls.on_plugin_failed(
+        entry.counter.errors += 1
+        self._tell(
             PluginFailed(plugin=entry.plugin, hook=HOOK, error=what, action=action, role=self._role)
         )

@@ -16,8 +16,7 @@ class MessageType:
     """Values of a type that msgspec knows, as msgpack."""
 
     def __init__(self, kind: Any) -> None:
-        """`kind`: None where nothing may be sent. TypeError for a type that msgspec can not
-        decode."""
+        """`kind`: None where nothing may be sent, else a type that is not `unreadable`."""
         self._kind = kind
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(kind)

@@ -9,14 +9,17 @@ from framework.core.side_channels.halves import HOOK, Half, Halves
 from framework.core.side_channels.message_type import MessageType
 from framework.plugins.failure import describe
 from framework.plugins.manager import PluginManager
+from framework.plugins.readable import unreadable
 from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.side_channel import CoreHalf, SideChannel, WorkerHalf
 from hookspecs.errors import ContractViolation, FrameworkError, PluginError, ProviderError
+from hookspecs.events import PluginFailed
 from hookspecs.info import ProcessRole
 
 __all__ = ["create_core_halves", "create_worker_halves"]
 
 H = TypeVar("H", bound=CoreHalf | WorkerHalf)
+Tell = Callable[[PluginFailed], object]
 
 
 def create_core_halves(plugins: PluginManager, engine_index: int) -> Halves[CoreHalf]:
@@ -25,36 +28,45 @@ def create_core_halves(plugins: PluginManager, engine_index: int) -> Halves[Core
 
     def make(name: str) -> Half[CoreHalf]:
         channel, to_worker, to_core = _channel(plugins, name, engine_index, None)
-        half = _half(plugins, name, channel.create_core, CoreHalf)
-        return Half(half, channel.context.plugin, sends=to_worker, receives=to_core)
+        half, plugin = _half(plugins, name, channel.create_core, CoreHalf), channel.context.plugin
+        counter = plugins.calls.counter(plugin, HOOK)
+        return Half(half, plugin, sends=to_worker, receives=to_core, counter=counter)
 
-    return _all(plugins, make, "core", ProcessRole.CORE)
+    return _all(plugins, make, plugins.calls.on_plugin_failed, "core", ProcessRole.CORE)
 
 
 def create_worker_halves(
-    plugins: PluginManager, engine_index: int, rank: int
+    plugins: PluginManager, engine_index: int, rank: int, tell: Tell
 ) -> Halves[WorkerHalf]:
-    """The same in a process that runs a worker, for each worker."""
+    """The same for each worker, in its thread. `tell`: see `Halves`."""
 
     def make(name: str) -> Half[WorkerHalf]:
         channel, to_worker, to_core = _channel(plugins, name, engine_index, rank)
-        half = _half(plugins, name, channel.create_worker, WorkerHalf)
-        return Half(half, channel.context.plugin, sends=to_core, receives=to_worker)
+        half, plugin = (
+            _half(plugins, name, channel.create_worker, WorkerHalf),
+            channel.context.plugin,
+        )
+        counter = plugins.calls.counter_of_thread(plugin, HOOK)
+        return Half(half, plugin, sends=to_core, receives=to_worker, counter=counter)
 
-    return _all(plugins, make, "worker", ProcessRole.WORKER)
+    return _all(plugins, make, tell, "worker", ProcessRole.WORKER)
 
 
 def _all(
-    plugins: PluginManager, make: Callable[[str], Half[H]], side: str, role: ProcessRole
+    plugins: PluginManager,
+    make: Callable[[str], Half[H]],
+    tell: Tell,
+    side: str,
+    role: ProcessRole,
 ) -> Halves[H]:
     made: dict[str, Half[H]] = {}
     try:
         for name in dict.fromkeys(plugins.config.engine.side_channels):
             made[name] = make(name)
     except BaseException:
-        Halves(made, calls=plugins.calls, side=side, role=role).close()
+        Halves(made, tell=tell, side=side, role=role).close()
         raise
-    return Halves(made, calls=plugins.calls, side=side, role=role)
+    return Halves(made, tell=tell, side=side, role=role)
 
 
 def _channel(
@@ -76,12 +88,10 @@ def _type(channel: SideChannel, attribute: str, found: RegisteredProvider) -> Me
             found,
             "its class declares no Message, the type of what its half in the core sends",
         )
-    try:
-        return MessageType(kind)
-    except TypeError as error:
-        raise _error(
-            ContractViolation, found, f"msgspec can not decode its {attribute}: {error}"
-        ) from error
+    why = unreadable(kind)
+    if why is not None:
+        raise _error(ContractViolation, found, f"msgspec can not decode its {attribute}: {why}")
+    return MessageType(kind)
 
 
 def _half(plugins: PluginManager, name: str, create: Callable[[], H], contract: type) -> H:

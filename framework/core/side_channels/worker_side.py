@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,20 +11,26 @@ from framework.core.side_channels.start import create_worker_halves
 from framework.plugins.manager import PluginManager
 from hookspecs.contracts.side_channel import WorkerHalf
 from hookspecs.contracts.worker import Worker
+from hookspecs.events import PluginFailed
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
 __all__ = ["with_side_channels"]
 
 
-def with_side_channels(worker: Worker, plugins: PluginManager, engine_index: int) -> Worker:
-    """The worker itself if no side channel is selected. For every process that constructs the
-    selected worker, before anything is called on it. What `create_worker_halves` raises; the
-    worker is shut down then."""
+def with_side_channels(
+    worker: Worker,
+    plugins: PluginManager,
+    engine_index: int,
+    tell: Callable[[PluginFailed], object],
+) -> Worker:
+    """The worker itself if no side channel is selected. For whoever constructs the selected
+    worker, before anything is called on it. `tell`: takes failures of halves, in the worker's
+    thread. What `create_worker_halves` raises; the worker is shut down then."""
     if not plugins.config.engine.side_channels:
         return worker
     try:
-        halves = create_worker_halves(plugins, engine_index, worker.context.rank)
+        halves = create_worker_halves(plugins, engine_index, worker.context.rank, tell)
     except BaseException:
         worker.shutdown()
         raise
@@ -40,6 +47,8 @@ class _SideChannelWorker(Worker):
         object.__setattr__(self, "capabilities", worker.capabilities)
         self._worker = worker
         self._halves = halves
+        self._launched: deque[SchedulerOutput] = deque()
+        """Steps whose forward was launched and that were not sampled, the oldest first."""
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         self._halves.deliver(
@@ -49,12 +58,14 @@ class _SideChannelWorker(Worker):
             to_all=True,
         )
         self._worker.execute_model(scheduled)
+        self._launched.append(scheduled)  # one that raised is never sampled
 
     def sample_tokens(self, grammar: GrammarOutput | None) -> ModelRunnerOutput:
+        scheduled = self._launched.popleft() if self._launched else None
         output = self._worker.sample_tokens(grammar)
-        if not _well_formed(output):
-            return output  # the kernel says what is wrong
-        replies = self._halves.collect("reply", lambda half: half.reply(output))
+        if scheduled is None or not _well_formed(output):
+            return output  # the worker or the kernel says what is wrong
+        replies = self._halves.collect("reply", lambda half: half.reply(scheduled, output))
         if replies or output.side_channel:
             # What the worker itself has put there stays, for the core to complain of, but can not
             # pass for the reply of a half.

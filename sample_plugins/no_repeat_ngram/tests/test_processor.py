@@ -24,12 +24,15 @@ texts = st.lists(st.integers(0, VOCAB - 1), max_size=30)
 
 
 def processor(**options: Any) -> NoRepeatNgramProcessor:
-    """As the kernel makes it: the options arrive as plain values, defaults filled in."""
-    checked = msgspec.to_builtins(msgspec.convert(options, NoRepeatNgram))
-    params = SamplingParams(extensions={"no-repeat-ngram": checked})
+    """As the kernel makes it."""
     return NoRepeatNgramProcessor(
         LogitsProcessorContext(
-            config=EngineConfig(), name="no-repeat-ngram", params=params, vocab_size=VOCAB
+            config=EngineConfig(),
+            name="no-repeat-ngram",
+            request_id="r",
+            params=SamplingParams(extensions={"no-repeat-ngram": options}),
+            request_options=msgspec.convert(options, NoRepeatNgram),
+            vocab_size=VOCAB,
         )
     )
 

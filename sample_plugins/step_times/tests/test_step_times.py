@@ -73,15 +73,29 @@ def core(outlet: Collected, times: Iterable[float], every_steps: int = 100) -> S
 def test_the_worker_measures_from_the_step_to_its_tokens() -> None:
     half = StepTimesWorker(clock([10.0, 10.5, 11.0, 12.0]), clock([1.0, 3.0, 3.0, 3.5]))
     for worker_s, cpu_s in ((0.5, 2.0), (1.0, 0.5)):
-        step = core(Collected(), [0.0]).message(scheduled(1, {0: (0, 3)}, {0: 3}))
-        half.on_step(scheduled(1, {0: (0, 3)}, {0: 3}), step)
-        assert half.reply(OUTPUT) == Measured(step=step, worker_s=worker_s, cpu_s=cpu_s)
+        began = scheduled(1, {0: (0, 3)}, {0: 3})
+        step = core(Collected(), [0.0]).message(began)
+        half.on_step(began, step)
+        assert half.reply(began, OUTPUT) == Measured(step=step, worker_s=worker_s, cpu_s=cpu_s)
+
+
+def test_the_worker_tells_steps_in_flight_apart() -> None:
+    half = StepTimesWorker(clock([10.0, 10.5, 11.0, 12.5]), clock([0.0] * 4))
+    first, second = scheduled(1, {0: (0, 3)}, {0: 3}), scheduled(2, {0: (3, 1)})
+    in_core = core(Collected(), [0.0, 0.0])
+    steps = [in_core.message(first), in_core.message(second)]
+    half.on_step(first, steps[0])
+    half.on_step(second, steps[1])
+    replies = [half.reply(first, OUTPUT), half.reply(second, OUTPUT)]
+    assert [reply and reply.step for reply in replies] == steps
+    assert [reply and reply.worker_s for reply in replies] == [1.0, 2.0]
 
 
 def test_the_worker_is_silent_when_it_was_told_nothing() -> None:
     half = StepTimesWorker()
-    half.on_step(scheduled(1, {0: (0, 3)}, {0: 3}), None)
-    assert half.reply(OUTPUT) is None
+    began = scheduled(1, {0: (0, 3)}, {0: 3})
+    half.on_step(began, None)
+    assert half.reply(began, OUTPUT) is None
 
 
 def test_a_step_is_known_by_its_tokens() -> None:

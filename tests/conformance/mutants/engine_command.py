@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -70,6 +71,14 @@ class LendsRequestsOn(EngineCommand):
 
     def run(self, arguments: Any) -> Any:
         return {"requests": list(self.context.engine.requests())}
+
+
+class ReadsInAThread(EngineCommand):
+    """Reads what is lent in another thread than that of the call."""
+
+    def run(self, arguments: Any) -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return len(pool.submit(self.context.engine.requests).result())
 
 
 class DividesByNobody(EngineCommand):
@@ -212,6 +221,7 @@ MUTANTS = [
     _mutant("trusts its caller", TrustsItsCaller, "test_odd_arguments_are_their_callers_fault"),
     _mutant("waits for a sign", WaitsForASign, "test_it_returns_promptly"),
     _mutant("live objects in its answer", LendsRequestsOn, "test_its_answers_can_be_sent"),
+    _mutant("reads in another thread", ReadsInAThread, "test_its_answers_can_be_sent"),
     _mutant("divides by nobody", DividesByNobody, "test_its_answers_can_be_sent"),
     _mutant("always refuses", AlwaysRefuses, "test_its_answers_can_be_sent"),
     _mutant("expects progress", ExpectsProgress, "test_it_answers_in_every_state"),

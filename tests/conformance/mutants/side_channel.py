@@ -37,13 +37,15 @@ class _Core(CoreHalf):
 class _Worker(WorkerHalf):
     """Right in all that its subclasses do not replace."""
 
-    noted: Note | None = None
+    def __init__(self) -> None:
+        self.noted: dict[int, Note] = {}
 
     def on_step(self, scheduled: SchedulerOutput, message: Any) -> None:
-        self.noted = message
+        if message is not None:
+            self.noted[scheduled.step] = message
 
     def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
-        return self.noted
+        return self.noted.pop(scheduled.step, None)
 
 
 class _Channel(SideChannel):
@@ -65,6 +67,16 @@ class Untyped(_Channel):
 
 class OfNoType(_Channel):
     Reply: ClassVar[Any] = "a text"
+
+
+class Nowhere(msgspec.Struct):
+    """Names what only a type checker knows."""
+
+    value: "Elsewhere"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class Unresolved(_Channel):
+    Message: ClassVar[Any] = Nowhere
 
 
 class KnowsOneRank(_Channel):
@@ -144,8 +156,7 @@ class ChangesTheResult(_Channel):
 
 class TrustsTheCore(_Worker):
     def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
-        assert self.noted is not None
-        return Note(rows=self.noted.rows)
+        return Note(rows=self.noted.pop(scheduled.step).rows)
 
 
 class NeedsAMessage(_Channel):
@@ -185,6 +196,20 @@ class OneStepAtATime(_Core):
 
 class WaitsForEachAnswer(_Channel):
     core = OneStepAtATime
+
+
+class RepliesToTheLast(_Worker):
+    """Keeps the step that began last for the current one."""
+
+    def on_step(self, scheduled: SchedulerOutput, message: Any) -> None:
+        self.current = message
+
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Any:
+        return self.current
+
+
+class MixesStepsUp(_Channel):
+    worker = RepliesToTheLast
 
 
 _shared: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -249,6 +274,7 @@ class NeedsAStep(_Channel):
 
 class Samples(_Worker):
     def __init__(self) -> None:
+        super().__init__()
         self.done = threading.Event()
         self.thread = threading.Thread(target=self.done.wait, name="samples", daemon=True)
         self.thread.start()
@@ -300,6 +326,8 @@ MUTANTS = [
     _mutant("needs a message", NeedsAMessage, "test_a_half_goes_on_without_the_other"),
     _mutant("keeps books", KeepsBooksOfSteps, "test_nothing_is_kept_for_an_answer"),
     _mutant("one step at a time", WaitsForEachAnswer, "test_several_steps_may_be_in_flight"),
+    _mutant("mixes up steps", MixesStepsUp, "test_several_steps_may_be_in_flight"),
+    _mutant("an unknown annotation", Unresolved, "test_both_halves_can_be_made"),
     Mutant(
         "side_channel",
         "shares a queue",

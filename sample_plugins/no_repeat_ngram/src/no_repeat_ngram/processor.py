@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from hookspecs.contracts.logits import LogitsProcessor, LogitsProcessorContext
-
-from no_repeat_ngram.options import NoRepeatNgram
 
 if TYPE_CHECKING:
     import torch
+
+    from no_repeat_ngram.options import NoRepeatNgram
 
 __all__ = ["NoRepeatNgramProcessor"]
 
@@ -27,9 +26,7 @@ class NoRepeatNgramProcessor(LogitsProcessor):
 
     def __init__(self, context: LogitsProcessorContext) -> None:
         super().__init__(context)
-        # Plain values by now: they may have come from another process.
-        given = context.params.extensions[context.name]
-        self._options = msgspec.convert(given, NoRepeatNgram)
+        self._options: NoRepeatNgram = context.request_options
         self._seen: dict[tuple[int, ...], set[int]] = {}
         """The first n - 1 tokens of each n-gram of the text, to those that came last in one."""
         self._last: deque[int] = deque(maxlen=self._options.size - 1)

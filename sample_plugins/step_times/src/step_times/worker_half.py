@@ -16,27 +16,27 @@ Clock = Callable[[], float]
 
 
 class StepTimesWorker(WorkerHalf):
-    """One step at a time. Where the executor runs its worker in the core process, the processor
-    time is of both."""
+    """Several steps may be in flight, so each is known by its number. Where the executor runs its
+    worker in the core process, the processor time is of both."""
 
     def __init__(
         self, clock: Clock = time.perf_counter, cpu_clock: Clock = time.process_time
     ) -> None:
         """Clocks in seconds."""
         self._clock, self._cpu_clock = clock, cpu_clock
-        self._step: Step | None = None
-        self._begin = self._cpu_begin = 0.0
+        self._begun: dict[int, tuple[Step, float, float]] = {}
+        """By the number of the step: its message, and both clocks when it was launched."""
 
     def on_step(self, scheduled: SchedulerOutput, message: Step | None) -> None:
-        # None: the core half has failed, and nobody waits for times.
-        self._step = message
-        self._begin, self._cpu_begin = self._clock(), self._cpu_clock()
+        if message is None:  # the core half has failed, and nobody waits for times
+            return
+        self._begun[scheduled.step] = message, self._clock(), self._cpu_clock()
 
-    def reply(self, output: ModelRunnerOutput) -> Measured | None:
-        if self._step is None:
+    def reply(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> Measured | None:
+        begun = self._begun.pop(scheduled.step, None)
+        if begun is None:
             return None
+        step, begin, cpu_begin = begun
         return Measured(
-            step=self._step,
-            worker_s=self._clock() - self._begin,
-            cpu_s=self._cpu_clock() - self._cpu_begin,
+            step=step, worker_s=self._clock() - begin, cpu_s=self._cpu_clock() - cpu_begin
         )
