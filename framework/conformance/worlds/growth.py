@@ -13,8 +13,8 @@ __all__ = ["bytes_kept"]
 
 ROUNDS: Final = (1000, 1000, 2000, 4000)
 """Events of each round; the first only fills what has a bound."""
-_SETTLE_S: Final = 0.5
-"""Seconds in which threads may work off what they were given."""
+_SETTLE_S: Final = (0.5, 0.5, 0.5, 5.0)
+"""Seconds in which threads may work off what they were given in a round."""
 
 
 def bytes_kept(tell: Callable[[int, int], None], enough: float) -> float:
@@ -34,7 +34,7 @@ def bytes_kept(tell: Callable[[int, int], None], enough: float) -> float:
             before = _traced()
             tell(first, count)
             first += count
-            deadline = time.monotonic() + _SETTLE_S
+            deadline = time.monotonic() + _SETTLE_S[number]
             while (more := _traced() - before) >= count * enough and time.monotonic() < deadline:
                 # A thread may hold what it wrote last until it has something new to write.
                 tell(first, 1)
