@@ -23,7 +23,9 @@ demo: install
 	$(BIN)/framework demo
 
 test: install lint
-	$(BIN)/python -m pytest
+	@# By file: modules share engines among their tests. More processes than four take more memory
+	@# than time.
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: install
 	$(BIN)/ruff format --check .

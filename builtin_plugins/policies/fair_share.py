@@ -2,8 +2,12 @@
 
 The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models"
 (OSDI 2024): each tenant has a counter of served tokens over its weight, and whoever's is
-smallest goes first. A tenant that comes back after a pause is lifted to the smallest counter of
-those that are active, so that nobody can save up.
+smallest goes first. A tenant that comes, or comes back after a pause, is lifted to a floor, so that
+nobody can save up: to the smallest counter of those that are active, as in the paper; beyond it, to
+the virtual time of Parekh and Gallager, "A Generalized Processor Sharing Approach to Flow Control"
+(IEEE/ACM Transactions on Networking 1(3), 1993), as far as tenants that have left advanced it.
+Otherwise tenants that are new each time would all come in at the smallest counter, which would
+not grow, and starve those that are above it.
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ _SWEEP_AT = 1024
 class _Tenant:
     """What is known of one tenant with unfinished requests."""
 
-    def __init__(self, lift: float) -> None:
+    def __init__(self, lift: float, served: int) -> None:
         self.lift = lift
         """What the counter was raised by, in tokens over weight."""
+        self.served = served
+        """Tokens served to it before it became active."""
         self.requests: dict[str, RequestView] = {}
         self.tail = 0.0
         """Key of the next request to be queued."""
@@ -55,6 +61,8 @@ class FairSharePolicy(SchedulingPolicy):
         self._floor = 0.0
         """The smallest counter that a tenant can have that becomes active now."""
         self._last_to_leave: str | None = None
+        self._left: dict[str, int] = {}
+        """Tenants that became idle since another became active; tokens served to each before."""
         self._keys: dict[str, float] = {}
         self._keys_time: float | None = None
         self._sweep_at = _SWEEP_AT
@@ -81,7 +89,9 @@ class FairSharePolicy(SchedulingPolicy):
         if tenant is None or tenant.requests.pop(request.request_id, None) is None:
             return
         if not tenant.requests:
-            self._idle[request.tenant] = self._active.pop(request.tenant).lift
+            del self._active[request.tenant]
+            self._idle[request.tenant] = tenant.lift
+            self._left[request.tenant] = tenant.served
             self._last_to_leave = request.tenant
 
     def _weight(self, tenant: str) -> float:
@@ -111,23 +121,28 @@ class FairSharePolicy(SchedulingPolicy):
         return key
 
     def _join(self, name: str, view: SchedulerView) -> _Tenant:
-        """A tenant becomes active: lift its counter to the level of the others."""
-        if self._active:
-            level = min(
-                self._counter(other, tenant.lift, view) for other, tenant in self._active.items()
-            )
-        elif self._last_to_leave is not None:
-            last = self._last_to_leave
-            level = self._counter(last, self._idle[last], view)
-        else:
-            level = 0.0
-        self._floor = max(self._floor, level)
+        """A tenant becomes active: lift its counter to the floor."""
+        self._raise_floor(view)
         lift = self._idle.pop(name, 0.0)
         lift += max(0.0, self._floor - self._counter(name, lift, view))
-        tenant = self._active[name] = _Tenant(lift)
+        tenant = self._active[name] = _Tenant(lift, view.served_tokens(name))
         tenant.tail = self._counter(name, lift, view)
         self._sweep(view)
         return tenant
+
+    def _raise_floor(self, view: SchedulerView) -> None:
+        """To the level of those that are active, or were last. O(active tenants)."""
+        level = 0.0
+        if self._active:
+            counters = [self._counter(name, each.lift, view) for name, each in self._active.items()]
+            weights = sum(map(self._weight, [*self._active, *self._left]))
+            # The kernel may have forgotten what it served to one that left.
+            served = sum(max(0, view.served_tokens(n) - was) for n, was in self._left.items())
+            level = max(min(counters), min(self._floor + served / weights, max(counters)))
+        elif self._last_to_leave is not None:
+            level = self._counter(self._last_to_leave, self._idle[self._last_to_leave], view)
+        self._floor = max(self._floor, level)
+        self._left.clear()
 
     def _sweep(self, view: SchedulerView) -> None:
         """Drop idle tenants below the floor: they would be lifted to it anyway. Amortised O(1)

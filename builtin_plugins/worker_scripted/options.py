@@ -7,9 +7,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from hookspecs.contracts.model import ModelInfo
 from hookspecs.contracts.worker import WorkerCapability
 
-__all__ = ["CAPABILITIES", "ScriptedOptions"]
+__all__ = ["CAPABILITIES", "ScriptedOptions", "fitted"]
 
 CAPABILITIES = frozenset(
     {
@@ -54,3 +55,12 @@ class ScriptedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             )
         if self.num_groups == 2 and (self.sliding_window is None or self.num_layers < 2):
             raise ValueError("num_groups = 2 needs a sliding_window and num_layers >= 2")
+
+
+def fitted(options: ScriptedOptions, model: ModelInfo) -> ScriptedOptions:
+    """For a model, which may come from another source: token ids are those of both, and the end
+    token is the model's, if it has one among them."""
+    vocab_size = min(options.vocab_size, model.vocab_size)
+    ends = [token for token in model.eos_token_ids if token < vocab_size]
+    eos = ends[0] if ends else min(options.eos_token_id, vocab_size - 1)
+    return msgspec.structs.replace(options, vocab_size=vocab_size, eos_token_id=eos)

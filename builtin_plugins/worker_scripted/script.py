@@ -61,7 +61,7 @@ def parse_script(params: SamplingParams, vocab_size: int) -> Script | None:
     if widths - {vocab_size}:
         raise _invalid(
             f"logits has rows of {sorted(widths)} numbers; needed are {vocab_size} in each "
-            "(option vocab_size)"
+            "(the vocabulary)"
         )
     return Script(script)
 

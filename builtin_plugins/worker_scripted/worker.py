@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from builtin_plugins.worker_scripted.batch import ScriptedBatch
-from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions
+from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions, fitted
 from builtin_plugins.worker_scripted.runner import ScriptedRunner
 from builtin_plugins.worker_scripted.verify import StepVerifier
 from builtin_plugins.worker_scripted.weights import INITIAL_OFFSET, given_offset
@@ -29,7 +29,8 @@ class ScriptedWorker(Worker):
 
     A request that is plain greedy gets its token directly; any other, and one with logits
     processors, goes through these and the configured sampler, with logit 20 for its token and 0
-    for the rest, or with scripted logits.
+    for the rest, or with scripted logits. It runs any model, of which it takes the end token, and
+    the size of the vocabulary where that is below its option.
     A pooling request gets the vector that `pooling` says.
     """
 
@@ -38,7 +39,7 @@ class ScriptedWorker(Worker):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         assert isinstance(context.options, ScriptedOptions)
-        self._options: ScriptedOptions = context.options
+        self._options = fitted(context.options, context.model.info)
         self._runner: ScriptedRunner | None = None
         self._sleep = SleepState()
         self.verifier: StepVerifier | None = None

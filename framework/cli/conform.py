@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import msgspec
 from framework.cli.command import Command, Session
 from framework.cli.exits import FAILURE
 from framework.config.keys import KEYS, SECRETS
+from hookspecs.errors import ConfigError
 
 if TYPE_CHECKING:
     from framework.conformance.report import Report
@@ -48,16 +51,18 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace, session: Session) -> int:
     # Imported here: only this command needs pytest.
+    from framework.conformance.apart import conform_apart
     from framework.conformance.exceptions import CONFORM_FILE, ConformFile, read_conform_file
     from framework.conformance.report import Verdict, write_report
-    from framework.conformance.run import conform
     from framework.conformance.subject import merged
 
     path: Path | None = arguments.file
-    if path is None and Path(CONFORM_FILE).is_file():
+    if path is None and os.path.lexists(CONFORM_FILE):
         path = Path(CONFORM_FILE)
     said = ConformFile() if path is None else read_conform_file(path)
-    report = conform(
+    if arguments.report is not None:
+        _make(arguments.report)
+    report = conform_apart(
         arguments.name,
         settings=merged(said.settings, _given(session)),
         examples=said.examples,
@@ -71,6 +76,19 @@ def _run(arguments: Namespace, session: Session) -> int:
         for written in write_report(report, arguments.report):
             print(f"wrote {written}")
     return FAILURE if report.verdict is Verdict.NOT_CONFORMANT else 0
+
+
+def _make(directory: Path) -> None:
+    """ConfigError, before minutes of testing, when no report can be written there."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--report {str(directory)!r}: no report can be written there ({error}); name a "
+            "directory that can be made and written"
+        ) from error
 
 
 def _given(session: Session) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class WrongField(Exception):
     ) -> None:
         super().__init__(message)
         self.field = field
-        """Of the struct; or what it has no field for. None: the values are no mapping by name."""
+        """Of the struct; or what it has no field for, cut. None: values are no mapping by name."""
         self.value = value
         """What was given for the field, None where nothing was; all values without a field."""
         self.where = where
@@ -52,7 +52,7 @@ def convert_struct(struct: type[S], values: Any, place: str, noun: str = "option
         if name not in known:
             is_name = isinstance(name, str)
             shown = name[:_MAX_NAME] if is_name else name
-            field, value = (name, values[name]) if is_name else (None, values)
+            field, value = (shown, values[name]) if is_name else (None, values)
             what = (
                 f"has no {noun} {shown!r}; there are: {', '.join(known) or 'none'}."
                 f"{suggestion(str(shown), known)}"

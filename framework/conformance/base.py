@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import pytest
 
-from framework.conformance.subject import PluginSubject
+from framework.config import suggestion
+from framework.conformance.subject import Examples, PluginSubject, Subject
+from hookspecs.errors import ConfigError
 
 __all__ = ["NOT_DECLARED", "Conformance", "binding", "lacking", "requires", "since"]
 
@@ -61,6 +63,8 @@ class Conformance:
     """The plugin kind; of suites for whole plugins another word."""
     replaced: ClassVar[dict[str, str]] = {}
     """Test to the reason why a subclass replaces it."""
+    example_keys: ClassVar[frozenset[str]] = frozenset()
+    """What may be in the examples of a provider; the docstring of the suite says what each is."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -91,6 +95,8 @@ class Conformance:
     @pytest.fixture(autouse=True)
     def _declared(self, request: pytest.FixtureRequest, subject: PluginSubject) -> None:
         """Skips what the provider does not declare, or does declare: never anything else."""
+        if isinstance(subject, Subject):
+            self.check_examples(f"{subject.kind.name}:{subject.provider}", subject.examples)
         declared = subject.capabilities
         missing = [
             str(c) for c in getattr(request.function, "__requires__", ()) if c not in declared
@@ -100,6 +106,17 @@ class Conformance:
         unwanted = [str(c) for c in getattr(request.function, "__lacking__", ()) if c in declared]
         if unwanted:
             pytest.skip(f"{NOT_DECLARED}the lack of {', '.join(unwanted)}")
+
+    @classmethod
+    def check_examples(cls, label: str, examples: Examples) -> None:
+        """ConfigError when those of a provider, `kind:provider`, have a key that the suite does
+        not know."""
+        for key in sorted(examples.keys() - cls.example_keys):
+            allowed = ", ".join(sorted(cls.example_keys)) or "nothing"
+            raise ConfigError(
+                f"the examples for {label} have the unknown key {key!r}; the suite takes "
+                f"{allowed}.{suggestion(key, cls.example_keys)}"
+            )
 
     @classmethod
     def cases(cls) -> dict[str, Callable[..., Any]]:

@@ -59,7 +59,8 @@ def runs_of(
     plugin: str | object, settings: Settings, examples: Mapping[str, Examples]
 ) -> tuple[list[Run], list[str]]:
     """What to run for a plugin, and `kind:provider` of what has no suite yet. `examples`: by
-    `kind:provider`. ConfigError when they name what the plugin does not provide."""
+    `kind:provider`. ConfigError when they name what the plugin does not provide, or have a key
+    that the suite of the kind does not know."""
     whole = PluginSubject(plugin, settings)
     runs = [Run(_load(PLUGIN_SUITE), whole, PLUGIN_SUITE)]
     hooks = [*whole.loaded.hooks, *whole.loaded.withheld]
@@ -81,8 +82,8 @@ def runs_of(
         if suite is None:
             untested.append(label)
         else:
-            subject = Subject(
-                plugin, kind, name, settings, examples.get(label), loaded=whole.loaded
-            )
+            given = examples.get(label, {})
+            suite.check_examples(label, given)
+            subject = Subject(plugin, kind, name, settings, given, loaded=whole.loaded)
             runs.append(Run(suite, subject, label))
     return runs, untested

@@ -13,6 +13,8 @@ from hookspecs.errors import ConfigError
 __all__ = ["CONFORM_FILE", "ConformFile", "read_conform_file"]
 
 CONFORM_FILE: Final = "conform.toml"
+_MOST: Final = 1 << 20
+"""Bytes."""
 
 
 class ConformFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,8 +32,18 @@ class ConformFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def read_conform_file(path: Path) -> ConformFile:
     """ConfigError when it can not be read, or says something else."""
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ConformFile)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        with path.open("rb") as file:
+            data = file.read(_MOST + 1)
+        if len(data) > _MOST:
+            raise ConfigError(f"{path} has more than {_MOST} bytes, the most that is read")
+        found = msgspec.convert(tomllib.loads(data.decode("utf-8")), ConformFile)
+    except (
+        OSError,
+        UnicodeDecodeError,
+        RecursionError,
+        tomllib.TOMLDecodeError,
+        msgspec.ValidationError,
+    ) as error:
         raise ConfigError(f"{path}: {error}") from error
     for test, reason in found.expected_failures.items():
         if not reason.strip():

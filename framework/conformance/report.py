@@ -225,6 +225,7 @@ def _by_suite(tests: Sequence[TestEntry]) -> dict[str, list[TestEntry]]:
 def _cell(test: TestEntry) -> str:
     text = _MARKS[test.outcome]
     if test.reason and test.outcome is not Outcome.NOT_DECLARED:
-        first = test.reason.strip().splitlines()[0][:200].replace("|", "\\|")
-        return f"{text}: {first}"
+        # As code, so that nothing in a plugin's message is taken for Markdown or HTML.
+        first = test.reason.strip().splitlines()[0][:200].replace("`", "'").replace("|", "\u00a6")
+        return f"{text}: `{first}`"
     return text

@@ -10,13 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from framework.conformance.catalogue import runs_of
+from framework.conformance.journal import Journal, Line
 from framework.conformance.report import ProviderEntry, Report
 from framework.conformance.session import run_suites
 from framework.conformance.subject import Examples, Settings
 from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manifest import api_text
+from framework.plugins.registry import RegisteredProvider
 
-__all__ = ["PLACE", "conform"]
+__all__ = ["PLACE", "conform", "plain_values"]
 
 PLACE: Final = "{tmp}"
 """In settings and examples: a directory that is made for the run, and removed after it."""
@@ -32,6 +34,7 @@ def conform(
     only: Collection[str] = (),
     expected_failures: Mapping[str, str] | None = None,
     quiet: bool = False,
+    journal: Journal | None = None,
 ) -> Report:
     """Test an installed plugin by its name, or a plugin object.
 
@@ -39,11 +42,31 @@ def conform(
     suites can not guess. In the texts of both `{tmp}` is a directory made for the run. `seed`: of
     all random choices. `device`: where suites of what computes with torch put their tensors.
     `only`: names of tests. `expected_failures`: `suite::test` to the reason. `quiet`: print
-    nothing. PluginError when the plugin can not be loaded, ConfigError for a wrong argument.
+    nothing. `journal`: is told of the run as it goes on. PluginError when the plugin can not be
+    loaded, ConfigError for a wrong argument.
     """
-    given, examples = _plain(settings or {}), _plain(examples or {})
+    given, examples = plain_values(settings or {}), plain_values(examples or {})
     with tempfile.TemporaryDirectory(prefix="conform-") as directory:
         runs, untested = runs_of(plugin, _placed(given, directory), _placed(examples, directory))
+        loaded = runs[0].subject.loaded
+        report = Report(
+            plugin=loaded.ref.name,
+            distribution=loaded.ref.distribution,
+            version=loaded.ref.version,
+            api=loaded.info.api,
+            kit=api_text(),
+            environment=_environment(),
+            seed=seed,
+            device=device,
+            settings=given,
+            examples=examples,
+            providers=tuple(map(_entry_of, loaded.providers)),
+            untested=tuple(untested),
+            only=tuple(only),
+            tests=(),
+        )
+        if journal is not None:
+            journal.write(Line(begun=report))
         entries = run_suites(
             runs,
             seed=seed,
@@ -51,34 +74,23 @@ def conform(
             only=only,
             expected_failures=expected_failures or {},
             quiet=quiet,
+            journal=journal,
         )
-    loaded = runs[0].subject.loaded
-    return Report(
-        plugin=loaded.ref.name,
-        distribution=loaded.ref.distribution,
-        version=loaded.ref.version,
-        api=loaded.info.api,
-        kit=api_text(),
-        environment=_environment(),
-        seed=seed,
-        device=device,
-        settings=given,
-        examples=examples,
-        providers=tuple(
-            ProviderEntry(
-                kind=found.kind.name,
-                name=found.provider.name,
-                capabilities=tuple(sorted(map(str, found.provider.capabilities))),
-            )
-            for found in loaded.providers
-        ),
-        untested=tuple(untested),
-        only=tuple(only),
-        tests=tuple(entries),
+        if journal is not None:
+            journal.write(Line(finished=True))
+    return msgspec.structs.replace(report, tests=tuple(entries))
+
+
+def _entry_of(found: RegisteredProvider) -> ProviderEntry:
+    return ProviderEntry(
+        kind=found.kind.name,
+        name=found.provider.name,
+        capabilities=tuple(sorted(map(str, found.provider.capabilities))),
     )
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of dicts, lists, texts and numbers."""
     plain: dict[str, Any] = msgspec.to_builtins(values)
     return plain
 

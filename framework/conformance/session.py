@@ -14,6 +14,7 @@ import pytest
 
 from framework.conformance.base import NOT_DECLARED, Conformance, binding
 from framework.conformance.catalogue import Run
+from framework.conformance.journal import Journal, Line
 from framework.conformance.report import Outcome, TestEntry
 from framework.conformance.subject import PluginSubject
 from hookspecs.errors import ConfigError, InternalError
@@ -39,6 +40,7 @@ def run_suites(
     only: Collection[str] = (),
     expected_failures: Mapping[str, str],
     quiet: bool = False,
+    journal: Journal | None = None,
 ) -> list[TestEntry]:
     """Every test of every run, in order. `only`: names of tests, all when empty. `quiet`: print
     nothing. ConfigError when `only` or `expected_failures` name a test that there is not.
@@ -46,13 +48,15 @@ def run_suites(
     Pytest runs in this process, with none of the plugins that are installed for it.
     """
     _check_names(runs, only, expected_failures)
-    session = _Session(runs, seed, device, frozenset(only), expected_failures)
+    session = _Session(runs, seed, device, frozenset(only), expected_failures, journal)
     arguments = [
         str(_COLLECTED),
         f"--rootdir={_COLLECTED.parent}",
         f"--config-file={os.devnull}",
         "--import-mode=importlib",
         "--tb=short",
+        # What a plugin prints has no bound.
+        "--show-capture=log",
         "-q",
         "-p",
         "no:cacheprovider",
@@ -119,7 +123,9 @@ class _Session:
         device: str,
         only: frozenset[str],
         expected_failures: Mapping[str, str],
+        journal: Journal | None,
     ) -> None:
+        self._journal = journal
         self.entries: list[TestEntry] = []
         # The name that pytest prints; it collects what begins with "Test".
         self._runs = {f"Test {run.label}": run for run in runs}
@@ -165,12 +171,17 @@ class _Session:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Iterator[None]:
-        self._current = item
         self._reports: list[pytest.TestReport] = []
-        try:
-            return (yield)
-        finally:
-            self.entries.append(self._entry(item, self._reports))
+        if self._journal is not None:
+            cls = item.getparent(pytest.Class)
+            label = self._runs[cls.name].label if cls is not None else ""
+            self._journal.write(Line(started=(label, item.name)))
+        # What ends pytest ends the test without an entry.
+        result = yield
+        self.entries.append(self._entry(item, self._reports))
+        if self._journal is not None:
+            self._journal.write(Line(ended=self.entries[-1]))
+        return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)

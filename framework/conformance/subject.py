@@ -8,6 +8,8 @@ from typing import Any, Final
 from framework.config import load_config
 from framework.launcher import Engine, launch
 from framework.plugins.activation import selected_providers
+from framework.plugins.check import installed_plugins
+from framework.plugins.discovery import Source, discover
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.manager import PluginManager
 from framework.plugins.registry import RegisteredProvider
@@ -64,19 +66,33 @@ class PluginSubject:
         was loaded in that configuration before. PluginError when it can not be loaded."""
         self.plugin = plugin
         """Name or object, as given."""
+        if isinstance(plugin, str):
+            installed_plugins(plugin)
         self.objects: tuple[object, ...] = () if isinstance(plugin, str) else (plugin,)
         """To be given to `launch`: the plugin, if it is not installed."""
         self.name: str = plugin if isinstance(plugin, str) else plugin.PLUGIN.name  # type: ignore[attr-defined]
         self.given: Settings = settings or {}
-        self._base = merged(SMALL, self.given, self._enabling())
+        self._others = [
+            ref.name
+            for ref in discover()
+            if ref.source is Source.ENTRY_POINT and ref.name != self.name
+        ]
+        self._base = merged(SMALL, self.given, self._plugins())
         self.loaded: LoadedPlugin = loaded or self._load()
 
-    def _enabling(self) -> Settings:
-        """An installed plugin takes part with all that it has, beside what is enabled already."""
-        if self.objects:
-            return {}
-        given = self.given.get("plugins", {}).get("enable", ())
-        return {"plugins": {"enable": [*given, self.name]}}
+    def _plugins(self, *, there: bool = True) -> Settings:
+        """Of the installed plugins only this one takes part, with all that it has, and those that
+        the given settings enable: the others are not even imported."""
+        lists = {
+            key: value
+            for key, value in self.given.get("plugins", {}).items()
+            if key in ("enable", "block")
+        }
+        given = load_config({"plugins": lists}, environ={}).config.plugins
+        own = () if self.objects else (self.name,)
+        enable = (*given.enable, *(own if there else ()))
+        block = (*given.block, *(() if there else own), *self._others)
+        return {"plugins": {"enable": enable, "block": [n for n in block if n not in enable]}}
 
     def _load(self) -> LoadedPlugin:
         plugin = self.manager().loaded.get(self.name)
@@ -112,15 +128,14 @@ class PluginSubject:
 
     def launch_without(self, *, beside: Sequence[object] = (), **sections: Any) -> Engine:
         """An engine in the configuration that tests begin with, without the plugin."""
-        block = {} if self.objects else {"plugins": {"block": [self.name]}}
-        config = load_config(merged(SMALL, sections, block), environ={}).config
-        return launch(config, plugins=beside)
+        settings = merged(SMALL, sections, self._plugins(there=False))
+        return launch(load_config(settings, environ={}).config, plugins=beside)
 
     def launch_unused(self) -> Engine:
         """An engine in the configuration that tests begin with, with the plugin and its options,
         none of its providers selected; see `is_default`."""
         plugins = {"plugins": self.given.get("plugins", {})}
-        config = load_config(merged(SMALL, plugins, self._enabling()), environ={}).config
+        config = load_config(merged(SMALL, plugins, self._plugins()), environ={}).config
         return launch(config, plugins=self.objects)
 
     def is_default(self) -> bool:
@@ -151,7 +166,7 @@ class Subject(PluginSubject):
         super().__init__(plugin, settings, loaded=loaded)
         self.found: RegisteredProvider = self._find(provider)
         self._base = merged(
-            self._base, _selecting(self.kind, self.provider), self.given, self._enabling()
+            self._base, _selecting(self.kind, self.provider), self.given, self._plugins()
         )
 
     def _find(self, provider: str | None) -> RegisteredProvider:

@@ -35,13 +35,16 @@ class Attribution:
         self._raised_inside = raised_inside
 
     def attribute(self, phase: str, error: BaseException) -> FrameworkError:
-        """The error to stop the engine with: `error` itself if it names a plugin."""
+        """The error to stop the engine with: a PluginError is `error` itself, whose text names
+        the plugin from now on."""
         candidates = (*self._wrappers[phase], self._implementers[phase])
         plugin = self._plugin_of(error)
         if plugin is None and self._raised_inside(phase, error):
             plugin = self._implementers[phase]
         if isinstance(error, PluginError):
             error.plugin = error.plugin or plugin or candidates[0]
+            if repr(error.plugin) not in str(error):
+                error.args = (f"plugin {error.plugin!r}: {error}",)
             return error
         if isinstance(error, InternalError):
             return error

@@ -3,6 +3,7 @@ launcher, the other in the core process."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import cast
@@ -21,7 +22,7 @@ from hookspecs.errors import (
     ProviderNotFoundError,
 )
 
-__all__ = ["choose_worker", "resolve_model"]
+__all__ = ["choose_worker", "resolve_model", "with_worker_hint"]
 
 logger = logging.getLogger("framework.core")
 
@@ -98,3 +99,23 @@ def _may_be_chosen(plugins: PluginManager, registered: RegisteredProvider) -> bo
     enabled by name, or was given to `launch`."""
     ref = registered.ref
     return ref.source is not Source.ENTRY_POINT or ref.name in plugins.config.plugins.enable
+
+
+def with_worker_hint(said: str, plugins: PluginManager, worker: str) -> str:
+    """The message that `worker` could not start, with the worker to name instead where `auto` chose
+    it and the plugin that the model comes from has one of its own."""
+    config = plugins.config
+    if config.executor.worker != "auto":
+        return said
+    own = {each.ref.name: each.provider.name for each in plugins.providers("worker")}
+    for found in plugins.providers("model_source"):
+        plugin, name = found.ref.name, found.provider.name
+        if own.get(plugin) in (None, worker) or config.model.source not in ("auto", name):
+            continue
+        with contextlib.suppress(Exception):  # there is an error to tell already
+            if plugins.try_out("model_source", name).matches(config.model.name):
+                return (
+                    f"{said.rstrip('.')}. The model comes from plugin {plugin!r}, which has a "
+                    f"worker of its own: set executor.worker to {own[plugin]!r}"
+                )
+    return said

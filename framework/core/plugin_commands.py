@@ -21,7 +21,7 @@ from framework.core.engine_view import LentEngine
 from framework.plugins.calls import Calls
 from framework.plugins.command_arguments import wrong_arguments
 from framework.plugins.counters import Counter
-from framework.plugins.failure import describe
+from framework.plugins.failure import bounded, describe
 from framework.plugins.manager import PluginManager
 from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.engine_command import EngineCommand
@@ -84,7 +84,11 @@ class PluginCommands:
             with self._engine.lent():
                 try:
                     answer = command.run(_converted(name, arguments, command.Arguments))
-                except (InvalidRequestError, CommandError, KeyboardInterrupt):
+                except KeyboardInterrupt:
+                    raise
+                except (InvalidRequestError, CommandError) as error:
+                    if error.args and isinstance(error.args[0], str):
+                        error.args = (bounded(error.args[0]), *error.args[1:])
                     raise
                 except BaseException as error:
                     raise self._raised(found, error) from error

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import cast
 
-from framework.core.choice import choose_worker
+from framework.core.choice import choose_worker, with_worker_hint
 from framework.core.engine import EngineCore
 from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
@@ -37,7 +37,12 @@ from hookspecs.contracts.model import ModelLoader, ResolvedModel
 from hookspecs.contracts.policy import SchedulingPolicy
 from hookspecs.contracts.scheduler import Scheduler
 from hookspecs.contracts.worker import Worker
-from hookspecs.errors import FrameworkError, ProviderError
+from hookspecs.errors import (
+    FrameworkError,
+    ModelNotFoundError,
+    ProviderError,
+    UnsupportedModelError,
+)
 from hookspecs.events import EngineStarted, PluginFailed, WorkerReady
 from hookspecs.types.kv import KVCacheConfig
 
@@ -77,7 +82,7 @@ def build_engine_core(
             side_channels.note_failure,
         )
         undo.callback(executor.shutdown)
-        with _starting(plugins):
+        with _starting(plugins, worker_name):
             executor.start()
             kv_config = _plan_cache(plugins, executor, worker_name, limit, report)
             executor.initialize_kv_cache(kv_config)
@@ -100,10 +105,15 @@ def build_engine_core(
 
 
 @contextmanager
-def _starting(plugins: PluginManager) -> Iterator[None]:
+def _starting(plugins: PluginManager, worker_name: str) -> Iterator[None]:
     """What executor and worker raise at their start becomes ProviderError, as in `create`."""
     try:
         yield
+    except (ModelNotFoundError, UnsupportedModelError) as error:
+        said = with_worker_hint(str(error), plugins, worker_name)
+        if said == str(error):
+            raise
+        raise type(error)(said) from error
     except FrameworkError:
         raise
     except Exception as error:
@@ -111,7 +121,7 @@ def _starting(plugins: PluginManager) -> Iterator[None]:
         choice = f"executor {plugins.config.executor.name!r}"
         raise ProviderError(
             f"{choice} could not start: {f'plugin {name!r} raised ' if name else ''}"
-            f"{describe(error)}",
+            f"{with_worker_hint(describe(error), plugins, worker_name)}",
             plugin=name or plugins.resolve("executor", plugins.config.executor.name).ref.name,
         ) from error
 

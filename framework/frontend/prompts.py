@@ -86,7 +86,9 @@ class PromptParser:
         would hold up other requests."""
         if self._tokenizer is None:
             raise InvalidRequestError(
-                "the model has no tokenizer; give the prompt as token ids", param=param
+                "the model has no tokenizer; set model.tokenizer, or give the prompt as token ids "
+                "(the command line gives text: use the Python or the HTTP API)",
+                param=param,
             )
         longest = self._tokenizer.max_token_chars
         if len(text) > self._max_model_len * longest:

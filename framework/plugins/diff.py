@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from framework.plugins.compare import COMPARISONS, Change, ChangeKind, compare_members
+from framework.plugins.snapshot_compare import COMPARISONS, Change, ChangeKind, compare_members
 from framework.plugins.subjects import (
     CLASS_SECTIONS,
     NAME_SECTIONS,

@@ -187,7 +187,8 @@ def _methods(snapshot: Snapshot, contract: str) -> Mapping[str, Any]:
 
 def _texts(snapshot: Snapshot, path: str) -> list[str]:
     """All annotations of a class or function; what an alias stands for."""
-    found = [snapshot[section].get(path) for section in (*CLASS_SECTIONS, *NAME_SECTIONS)]
+    sections = [section for section in (*CLASS_SECTIONS, *NAME_SECTIONS) if section != "enums"]
+    found = [snapshot[section].get(path) for section in sections]
     entry: Any = next((entry for entry in found if entry is not None), {})
     if isinstance(entry, str):
         return [entry]

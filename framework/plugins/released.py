@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 import hookspecs
+from framework.plugins.snapshot_form import check_form
 from framework.plugins.subjects import CLASS_SECTIONS, NAME_SECTIONS, version_of
 from hookspecs.errors import ConfigError
 
@@ -35,6 +39,9 @@ RELEASED: Final = SNAPSHOT_FILE.parent / "released"
 SUMS: Final = "SHA256SUMS"
 SECTIONS: Final = ("api_version", "hooks", "kinds", *CLASS_SECTIONS, *NAME_SECTIONS, "deprecated")
 
+MAX_BYTES: Final = 16 * 2**20
+"""Of a snapshot; the present one has a hundredth of it."""
+
 Snapshot = dict[str, Any]
 
 
@@ -51,15 +58,19 @@ def snapshot_version(snapshot: Mapping[str, Any]) -> str:
 def load_snapshot(path: Path) -> Snapshot:
     """A snapshot from a file. ConfigError when it is none."""
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES} bytes")
+        given = msgspec.json.decode(content)
+        there = given if isinstance(given, dict) else {}
+        if missing := [section for section in SECTIONS if section not in there]:
+            raise ValueError(f"no {', '.join(missing)}")
+        check_form(given)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{str(path)!r} is no snapshot of the plugin API: {error}") from error
-    given = loaded if isinstance(loaded, dict) else {}
-    if missing := [section for section in SECTIONS if section not in given]:
-        raise ConfigError(
-            f"{str(path)!r} is no snapshot of the plugin API: no {', '.join(missing)}."
-        )
-    return given
+    snapshot: Snapshot = given
+    return snapshot
 
 
 def released_versions(folder: Path = RELEASED) -> list[str]:
@@ -84,7 +95,7 @@ def find_snapshot(which: str, running: Snapshot, folder: Path = RELEASED) -> Sna
         return load_snapshot(folder / f"{which}.json")
     if which == here:
         return running
-    if Path(which).is_file():
+    if os.path.isfile(which):  # unlike Path.is_file, false for names that no file can have
         return load_snapshot(Path(which))
     known = ", ".join(sorted({*released, here}, key=version_of))
     raise ConfigError(

@@ -10,6 +10,7 @@ import msgspec
 from packaging.utils import InvalidName, canonicalize_name
 
 from framework.config import load_config
+from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manager import PluginManager
 from framework.plugins.manifest import is_plugin_name
 from hookspecs.errors import ConfigError
@@ -19,6 +20,11 @@ __all__ = ["MAX_NAME", "Names", "names_of"]
 MAX_NAME: Final = 32
 """Characters. With more of them, lines of the package that hold the name would be too long."""
 _PREFIX: Final = "framework-"
+_OWN_FILES: Final = frozenset(
+    ("build", "conformance", "conftest", "dist", "src", "test", "test_conformance", "tests")
+)
+"""Packages that would hide the tests of the package or its folders, or take the place of a file:
+`tests/test_conformance.py` is in every one, and build/ and dist/ are ignored."""
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +58,7 @@ def names_of(name: str, distribution: str | None = None) -> Names:
             "'-', '_' between them"
         ) from error
     _check_free(name, package)
+    _check_distribution(given)
     return Names(name=name, package=package, class_name=class_name, distribution=given)
 
 
@@ -64,10 +71,25 @@ def _check_free(name: str, package: str) -> None:
                 f"the name {name!r} is taken by the installed {plugin.ref}; choose another, or "
                 "uninstall it"
             )
+    if package in _OWN_FILES:
+        raise ConfigError(
+            f"a package {package!r} would get in the way of its own files and tests; choose "
+            "another name"
+        )
     spec = importlib.util.find_spec(package)
     # A directory that only has this name is found too, without an origin.
     if spec is not None and spec.origin is not None:
         raise ConfigError(
             f"there is a module {package!r} already ({spec.origin}), which the package would "
             "hide; choose another name"
+        )
+
+
+def _check_distribution(given: str) -> None:
+    """To install one of a name replaces what is installed by it."""
+    name = canonicalize_name(given)
+    if name == BUILTIN_DISTRIBUTION or installed_version(name) is not None:
+        raise ConfigError(
+            f"there is a distribution {name!r} already, which the package would replace; give "
+            "another --distribution"
         )

@@ -117,7 +117,8 @@ class LogitsProcessors:
 
     def apply(self, logits: torch.Tensor, slots: Int32Column) -> dict[int, RowFailure]:
         """Put what the processors make of their rows into float32 logits [rows, vocab], in
-        place; the failures by row (not slot). Logits of a failed row are undefined.
+        place; the failures by row (not slot). Logits of a failed row are undefined. A processor
+        gets a copy of its row, so it reaches no other.
 
         A row that the model left without a finite largest logit is not touched: the sampler
         reports it.
@@ -159,19 +160,22 @@ class LogitsProcessors:
     def _mask(self, row: torch.Tensor, processors: Sequence[LogitsProcessor]) -> RowFailure | None:
         if not _is_finite(float(row.max())):
             return None
+        # A copy: a view would lend all rows, by its base or its storage.
+        own = row.clone()
         for processor in processors:
             try:
-                masked = processor.mask(row)
+                masked = processor.mask(own)
                 wrong = _wrong_form(masked, row)
-                if wrong is None and masked is not row:
-                    row.copy_(masked)
+                if wrong is None and masked is not own:
+                    own.copy_(masked)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 return self._raised(processor, "mask", error)
-            wrong = wrong or _wrong_values(float(row.max()))
+            wrong = wrong or _wrong_values(float(own.max()))
             if wrong is not None:
                 return _failure(processor, wrong)
+        row.copy_(own)
         return None
 
     def _accept(self, token: int, processors: Sequence[LogitsProcessor]) -> RowFailure | None:

@@ -41,7 +41,13 @@ class EvictionContext(Context, frozen=True, kw_only=True):
 
 
 class EvictionPolicy(ABC):
-    """Which cached block that nobody uses is given up first. One call an event, O(1)."""
+    """Which cached block that nobody uses is given up first. One call an event, O(1).
+
+    It sees numbers of blocks, not what is in them. A number that was popped comes back with other
+    content, so nothing of it is to be kept; one that was removed comes back with the same content
+    if it was used meanwhile, and with other content if that was forgotten. What was given up can
+    not be recognised when it comes again.
+    """
 
     def __init__(self, context: EvictionContext) -> None:
         self.context = context
@@ -53,7 +59,7 @@ class EvictionPolicy(ABC):
 
     @abstractmethod
     def remove(self, block: int) -> None:
-        """`block` is used again. KeyError if it was not added."""
+        """`block` is used again, or its content was forgotten. KeyError if it was not added."""
 
     @abstractmethod
     def pop(self) -> int:

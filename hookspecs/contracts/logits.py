@@ -47,7 +47,8 @@ class SampledBatch(msgspec.Struct, kw_only=True):
 
 
 class Sampler(ABC):
-    """Worker process. Keeps what it needs of each slot from `add` to `remove`.
+    """Worker process. Keeps what it needs of each slot from `add` to `remove`. Its logits are
+    torch tensors; a worker without torch has no sampler and chooses tokens by itself.
 
     A seeded draw depends only on (seed, position), so neighbours, chunking and preemption do
     not change it. Without a seed each request draws for itself, and the same again in another

@@ -46,7 +46,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     generation_defaults: dict[str, Any] = {}
     """Sampling defaults that the model's authors recommend, by SamplingParams field."""
     has_tokenizer: bool = True
-    """Whether `ResolvedModel.tokenizer_path` names one."""
+    """Whether `ResolvedModel.tokenizer_path` names one: both must say the same."""
 
 
 class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +55,9 @@ class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """As configured."""
     path: str | None
-    """Directory in Hugging Face layout (config.json, *.safetensors); None when the worker
-    needs none."""
+    """Directory in Hugging Face layout (config.json, *.safetensors), which is what built-in
+    workers and loaders read; of a source with a worker of its own any directory that both agree
+    on. None when the worker needs none."""
     tokenizer_path: str | None
     """Local directory with tokenizer.json; None when there is none. A source reads
     `model.tokenizer` for it, which may name another directory or hub repository, or be `none`."""

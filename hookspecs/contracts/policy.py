@@ -61,7 +61,8 @@ class SchedulerView(Protocol):
 
     @property
     def num_waiting(self) -> int:
-        """Waiting requests."""
+        """Waiting requests, preempted ones included. In `admit` the one that is asked about still
+        counts."""
 
     @property
     def free_blocks(self) -> int:
@@ -88,7 +89,12 @@ class PolicyContext(Context, frozen=True, kw_only=True):
 
 
 class SchedulingPolicy(ABC):
-    """One scheduling concern. Every method has a neutral default: override what matters."""
+    """One scheduling concern. Every method has a neutral default: override what matters.
+
+    Nobody tells a policy that a request starts or is preempted: `request.status` says it. To know
+    who runs, keep the requests that `admit` was asked about and count those that are RUNNING.
+    What is kept of a request, or of its tenant, is given up in `on_finish`.
+    """
 
     capabilities: ClassVar[frozenset[PolicyCapability]] = frozenset()
 
@@ -102,7 +108,12 @@ class SchedulingPolicy(ABC):
 
     def admit(self, request: RequestView, view: SchedulerView) -> Admission:
         """Whether it may start now. Asked in order, for requests that would fit: one that is
-        admitted starts, unless those that it pushes out do not make room.
+        admitted by all policies starts, unless there is no room after all, as when those that it
+        pushes out do not make it. So ADMIT is no start, and a request may be asked about again.
+
+        Policies are asked in their order, and after the first WAIT no others. A request that
+        starts does so before the next one is asked about: its status is RUNNING then, and
+        `view.num_running` counts it.
 
         A scheduler may bound how many requests a step passes over. The built-in one passes over
         the first 64, then 192 others, which take turns: where more are held back, a request
@@ -131,7 +142,8 @@ class SchedulingPolicy(ABC):
         return None
 
     def on_finish(self, request: RequestView, reason: FinishReason) -> None:
-        """A request that was queued has ended (exactly once)."""
+        """A request that was queued has ended (exactly once), also one that never ran: give up
+        what is kept of it."""
 
 
 class PolicyStack(Protocol):

@@ -43,7 +43,8 @@ class Scheduler(ABC):
 
     Policies are heard through the scheduler alone: it ends the requests of `expire` once a step,
     gives out at most `cap_tokens` of `scheduler.max_num_batched_tokens`, starts requests in the
-    order of `key` if `admit` agrees, and passes `on_request_finished` on to `on_finish`. A
+    order of `key` if `admit` agrees, each before it asks about the next, and passes
+    `on_request_finished` on to `on_finish`. A
     request starts by `lookup`, `RequestTable.start`, `allocate`, `record_lookup` and
     `RequestTable.describe`; it is preempted by `free` and `RequestTable.preempt`.
 

@@ -58,7 +58,11 @@ class StatLoggerContext(Context, frozen=True, kw_only=True):
 class StatLogger(ABC):
     """Gets every batch of statistics. One that raises is detached and counted; it must return
     promptly, since outputs wait for it. It only reads what it gets, which others get too, and what
-    it keeps must not grow with the requests that ended and were reported."""
+    it keeps must not grow with the requests that ended and were reported.
+
+    The constructor is the place to open files, look names up and connect: it may take time, and
+    its errors stop the start. Raise PluginConfigError there for what the operator can mend.
+    """
 
     def __init__(self, context: StatLoggerContext) -> None:
         self.context = context
@@ -70,7 +74,18 @@ class StatLogger(ABC):
         iteration: IterationStats | None,
         engine_index: int = 0,
     ) -> None:
-        """What one batch of outputs brought."""
+        """What one batch of outputs brought: about once for each step of an engine that has news
+        for this front end, and once when requests end in the front end itself, as by an abort.
+
+        `scheduler`: None where the batch has none, as always when requests end here. An engine
+        tells it once a step, of several front-end processes to the first (by `process_index`) of
+        those that get outputs of the step, to process 0 if none does but the numbers of requests
+        or the state changed. So what counts up (`num_preempted`, `prefix_cache`) is added up over
+        all front ends, and of what has a value the newest counts: compare `step`, or the time at
+        which it came. In the others it is old. An idle engine tells nothing: its last value holds.
+
+        `iteration`: None when the batch could not be read.
+        """
 
     def record_rejection(self, reason: str) -> None:
         """A request was refused before it reached an engine. `reason`: a RejectionReason."""

@@ -67,7 +67,8 @@ class WorkerContext(Context, frozen=True, kw_only=True):
     """The configured model loader."""
     create_sampler: Callable[[SamplerContext], Sampler]
     """The configured sampler. Vocabulary size, max_num_seqs and device are the worker's to say;
-    options, plugin and name are filled in for it."""
+    options, plugin and name are filled in for it. Samplers take torch tensors: a worker without
+    torch samples by itself, see `Worker`."""
     create_attention: Callable[[str, str], AttentionBackend]
     """(provider name, device): the configured backend, or for `auto` the worker's choice."""
     create_logits_processors: Callable[[NewRequest, int], Sequence[LogitsProcessor]] = (
@@ -101,6 +102,14 @@ class Worker(ABC):
 
     Called in the order init_device, load_model, kv_layer_specs, available_kv_bytes,
     initialize_kv_cache, then steps, then shutdown.
+
+    One that samples by itself, without `create_sampler`, follows these SamplingParams:
+    temperature, top_p, top_k, min_p, seed, the three penalties, logit_bias, allowed_token_ids,
+    bad_words_token_ids, min_tokens (no end token before: `NewRequest.eos_token_id` and
+    stop_token_ids) and logprobs. All others are the front end's and the kernel's, or need a
+    capability. Nothing is dropped silently: a request that sets one which the worker does not
+    follow ends with a RowFailure that names it, in the first step of the request. There is no
+    earlier way to refuse it.
     """
 
     capabilities: ClassVar[frozenset[WorkerCapability]] = frozenset()

@@ -24,7 +24,8 @@ __all__ = [
 
 
 class PrefixCacheStats(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Prefix cache lookups since the last report; requests resumed after preemption apart."""
+    """Prefix cache lookups since the SchedulerStats that the engine gave before; requests resumed
+    after preemption apart."""
 
     requests: int = 0
     queries: int = 0
@@ -45,7 +46,8 @@ class SchedulerStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     num_running: int = 0
     num_waiting: int = 0
     num_preempted: int = 0
-    """Preemptions since the last report."""
+    """Preemptions since the SchedulerStats that this engine gave before, to whichever front end:
+    their sum over all front ends is the number of preemptions."""
     kv_blocks_total: int = 0
     kv_blocks_free: int = 0
     prefix_cache: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)

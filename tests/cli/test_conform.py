@@ -79,7 +79,9 @@ def test_a_file_that_is_wrong_is_named(
 
 def test_a_plugin_that_is_not_installed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "polices"]) != 0
-    assert "policies" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no plugin 'polices' is installed" in said
+    assert "Did you mean policies?" in said
 
 
 def test_without_pytest_it_names_the_extra() -> None:

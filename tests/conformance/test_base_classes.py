@@ -14,12 +14,18 @@ from tests.conformance.little_suite import LittleConformance
 MODULE = """
 import pytest
 from framework.conformance import Subject
+from framework.conformance.suites.engine_command import EngineCommandConformance
 from framework.conformance.suites.scheduling_policy import SchedulingPolicyConformance
 
 class TestPolicy(SchedulingPolicyConformance):
     @pytest.fixture
     def subject(self):
         return Subject("policies", "scheduling_policy", "{name}")
+
+class TestMisspelt(EngineCommandConformance):
+    @pytest.fixture
+    def subject(self):
+        return Subject("engine-requests", "engine_command", examples={{"argument": 1}})
 
 class TestForgotten(SchedulingPolicyConformance):
     pass
@@ -49,4 +55,5 @@ def test_an_author_runs_the_same_tests(tmp_path: Path) -> None:
         text=True,
     )
     assert "1 passed" in done.stdout
+    assert "engine_command:requests have the unknown key 'argument'" in done.stdout
     assert "TestForgotten must override the fixture `subject`" in done.stdout

@@ -184,7 +184,7 @@ def test_a_report_is_written_and_read(tmp_path: Path) -> None:
     assert read_report(json_file.parent) == made
     text = markdown.read_text()
     assert "# mine: not conformant 1.0" in text
-    assert "| `test_1` | **FAILED**: because \\| of this |" in text
+    assert "| `test_1` | **FAILED**: `because \u00a6 of this` |" in text
     assert "1 passed of 3." in text
     badge = msgspec.json.decode((json_file.parent / BADGE_FILE).read_bytes())
     assert (badge["message"], badge["color"]) == ("not conformant 1.0", "red")

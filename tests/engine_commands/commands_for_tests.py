@@ -16,6 +16,9 @@ from hookspecs.errors import CommandError, InvalidRequestError
 __all__ = ["Look", "Trouble", "commands"]
 
 
+LONG = "x" * (1 << 20)
+
+
 class Look(EngineCommand):
     """What it is lent, in numbers."""
 
@@ -111,6 +114,8 @@ class How(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise KeyError(self.how)
         if self.how == "value":
             raise ValueError("how must be better")
+        if self.how == "long value":
+            raise ValueError(LONG)
 
 
 class Unspeakable(Exception):
@@ -131,6 +136,12 @@ class Trouble(EngineCommand):
                 raise InvalidRequestError("how is wrong for me", param="how", value="invalid")
             case "refuse":
                 raise CommandError("not now")
+            case "long invalid":
+                raise InvalidRequestError(LONG)
+            case "long refusal":
+                raise CommandError(LONG)
+            case "long":
+                raise RuntimeError(LONG)
             case "zero":
                 return 1 / 0
             case "timeout":

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import framework
 from framework.core.commands import COMMANDS
 from framework.launcher import Engine
 from framework.plugins.check import check_plugin
@@ -27,11 +28,22 @@ from hookspecs.types.commands import PluginCommand
 from hookspecs.types.control import EngineState
 from tests.core.controlled import Controlled
 from tests.core.scripted import greedy, launch_scripted, tokens_of
-from tests.engine_commands.commands_for_tests import CommandsForTests, Look
+from tests.engine_commands.commands_for_tests import CommandsForTests, Look, commands
 from tests.engine_commands.workers_for_tests import Elsewhere
 from tests.idle import assert_idle
+from tests.processes.launches import config
 
 PROMPT = [3, 4, 5, 6, 7]
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list."""
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
 ALIVE = [
     EngineState.RUNNING,
     EngineState.PAUSING,
@@ -121,6 +133,47 @@ def test_wrong_arguments_name_the_field(
         engine.command("echo", arguments)
     assert caught.value.param == param
     assert plugin.failed == []
+
+
+NOT_SENDABLE: list[tuple[dict[str, Any], str, str]] = [
+    ({"word": 1 << 70}, "word", "echo: 'word' is 1180591620717411303424, which can not be sent"),
+    ({"word": object()}, "word", "'word' is <object object"),
+    ({"word": "\ud800"}, "word", "surrogates"),
+    ({"word": "a", "numbers": [1, {"b": -(1 << 64)}]}, "numbers", "numbers"),
+    ({"a\ud800": 1}, "arguments", r"the argument 'a\\ud800' has lone surrogates"),
+    ({"word": nested(65)}, "word", "nested more than 64"),
+    ({"word": nested(100_000)}, "word", "recursion"),
+]
+"""Arguments, which of them is wrong, and what is said."""
+
+
+@pytest.mark.parametrize("process", ["in_process", "separate"])
+def test_arguments_that_can_not_be_sent_are_refused_in_every_process(process: str) -> None:
+    settings = config(engine={"process": process})
+    with framework.launch(settings, plugins=[commands]) as engine:
+        for arguments, param, message in NOT_SENDABLE:
+            with pytest.raises(InvalidRequestError, match=message) as caught:
+                engine.command("echo", arguments)
+            assert caught.value.param == param
+            str(caught.value).encode()
+        with pytest.raises(InvalidRequestError, match="Expected `str`, got `array`"):
+            engine.command("echo", {"word": nested(64)})
+
+
+@pytest.mark.parametrize("process", ["in_process", "separate"])
+def test_texts_of_errors_are_bounded(process: str) -> None:
+    settings = config(engine={"process": process})
+    long = 1 << 20
+    with framework.launch(settings, plugins=[commands]) as engine:
+        for how in ("long", "long refusal"):
+            with pytest.raises(CommandError) as caught:
+                engine.command("trouble", {"how": how})
+            assert len(str(caught.value)) < 5000
+        for arguments in ({"x" * long: 1}, {"how": "long value"}, {"how": "long invalid"}):
+            with pytest.raises(InvalidRequestError) as wrong:
+                engine.command("trouble", arguments)
+            assert len(str(wrong.value)) < 5000
+            assert len(wrong.value.param or "") < 100
 
 
 def test_an_unknown_name_is_told_what_there_is(engine: Engine) -> None:

@@ -152,7 +152,7 @@ BAD: list[tuple[str, Any]] = [
     ("skip_special_tokens", "yes"),
     ("output_kind", 1),
     ("extensions", {5: {}}),
-    ("extensions", {"p": object()}),
+    ("extensions", {"p": 1j}),
     ("extensions", {"p": 2**80}),
     ("extensions", None),
 ]

@@ -216,3 +216,32 @@ def test_an_interrupt_is_not_a_processor_s() -> None:
     subject.add(request(1, {"affine": {}}))
     with pytest.raises(KeyboardInterrupt):
         subject.accept(column(1), column(2))
+
+
+class Reaching(LogitsProcessor):
+    """Writes to all that it can reach from its row."""
+
+    def start(self, prompt: Sequence[int], generated: Sequence[int]) -> None:
+        pass
+
+    def accept(self, token: int) -> None:
+        pass
+
+    def mask(self, logits: torch.Tensor) -> torch.Tensor:
+        if logits._base is not None:
+            logits._base.fill_(-5)
+        whole = torch.empty(0).set_(logits.untyped_storage())
+        whole.fill_(-7)
+        return logits
+
+
+def test_a_processor_reaches_no_row_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "affine", Reaching)
+    subject = LogitsProcessors(create, VOCAB)
+    for slot, extensions in enumerate(({}, {"affine": AFFINE}, {})):
+        assert subject.add(request(slot, extensions)) is None
+    logits = torch.randn(3, VOCAB)
+    expected = logits.clone()
+    expected[1] = -7
+    assert subject.apply(logits, column(0, 1, 2)) == {}
+    assert torch.equal(logits, expected)

@@ -141,6 +141,11 @@ def test_an_unknown_kind_is_refused_with_the_nearest(fresh: Path) -> None:
         ("worker-scripted", "taken by"),
         ("json", "module 'json'"),
         ("hookspecs", "module 'hookspecs'"),
+        ("tests", "its own files and tests"),
+        ("conftest", "its own files and tests"),
+        ("conformance", "its own files and tests"),
+        ("test-conformance", "its own files and tests"),
+        ("build", "its own files and tests"),
         ("scheduler-output", "'SchedulerOutput', a word that the code of the package uses"),
     ],
 )
@@ -153,6 +158,13 @@ def test_a_name_that_can_not_be_used_is_refused(name: str, why: str, fresh: Path
 def test_a_distribution_name_is_checked(fresh: Path) -> None:
     with pytest.raises(ConfigError, match="'-x' can not be the name of a distribution"):
         new_package("scheduler", "quick-one", fresh, distribution="-x")
+
+
+@pytest.mark.parametrize("taken", ["engine-framework", "Engine_Framework", "Pluggy"])
+def test_a_distribution_that_is_installed_is_not_replaced(taken: str, fresh: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is a distribution .* already"):
+        new_package("scheduler", "quick-one", fresh, distribution=taken)
+    assert not fresh.exists()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

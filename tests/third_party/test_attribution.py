@@ -127,6 +127,7 @@ def blamed(settings: dict[str, dict[str, Any]], error: type[PluginError]) -> str
     ):
         engine.generate([[3, 4]], PARAMS)
     assert [event.plugin for event in ear.engines] == [caught.value.plugin]
+    assert str(caught.value).count(f"plugin {caught.value.plugin!r}") == 1
     return caught.value.plugin
 
 

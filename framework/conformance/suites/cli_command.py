@@ -33,6 +33,7 @@ class CliCommandConformance(Conformance):
     """
 
     kind = "cli_command"
+    example_keys = frozenset({"arguments"})
 
     @pytest.fixture
     def arguments(self, subject: Subject) -> list[str]:

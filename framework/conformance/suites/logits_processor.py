@@ -51,6 +51,7 @@ class LogitsProcessorConformance(TensorConformance):
     """
 
     kind = "logits_processor"
+    example_keys = frozenset({"request"})
 
     @pytest.fixture
     def options(self, subject: Subject) -> dict[str, Any]:

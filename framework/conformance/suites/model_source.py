@@ -276,12 +276,9 @@ class ModelSourceConformance(Conformance):
         Must: start, and give what a worker that fits it can work with.
         """
         chosen = {"name": model, "source": subject.provider}
-        worker = subject.config().executor.worker
-        # The vocabulary of the scripted worker is an option of its own.
-        script = {"scripted": {"tokens": [3, 4, 5]}} if worker == "scripted" else {}
         with subject.launch(model=chosen) as engine:
             assert engine.model.name == model, f"the engine runs {engine.model.name!r}"
-            (output,) = engine.generate([[0, 1, 2]], greedy(3, extensions=script))
+            (output,) = engine.generate([[0, 1, 2]], greedy(3))
         (completion,) = output.outputs
         assert len(completion.token_ids) == 3, (
             f"it ended with {completion.finish_reason}: {completion.error}"

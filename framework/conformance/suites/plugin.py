@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from framework.conformance.base import Conformance
 from framework.conformance.subject import PluginSubject
 from framework.conformance.worlds.engines import run_prompts
-from framework.conformance.worlds.patience import within
+from framework.conformance.worlds.patience import KitThread, within
 from framework.plugins.check import check_plugin
 from framework.plugins.loading import LoadedPlugin
 from framework.plugins.report import PluginState
@@ -99,11 +101,23 @@ class PluginConformance(Conformance):
         assert results[0] == results[1], "the second engine gave other tokens than the first"
         # A thread that ends by itself is given the time to.
         for thread in set(threading.enumerate()) - before:
-            if not thread.name.startswith("conformance"):
+            if not isinstance(thread, KitThread):
                 thread.join(2)
         left = {thread for thread in threading.enumerate() if thread not in before}
-        names = [thread.name for thread in left if not thread.name.startswith("conformance")]
+        names = [thread.name for thread in left if not isinstance(thread, KitThread)]
         assert not names, f"these threads live on after the shutdown: {', '.join(names)}"
+
+    def test_the_process_stays_as_it_was(self, subject: PluginSubject) -> None:
+        """Requires nothing.
+        Does: compares environment, current directory, signal handlers and file mode mask before
+        and after an engine ran with the plugin.
+        Must: leave them alone; they belong to the program that uses the engine.
+        """
+        before = _process()
+        with within(subject.launch, "starting an engine") as engine:
+            run_prompts(engine, 0)
+        changed = [name for name, value in _process().items() if value != before[name]]
+        assert not changed, f"the plugin changed these of the process: {', '.join(changed)}"
 
     def test_it_does_nothing_unless_selected(self, subject: PluginSubject) -> None:
         """Requires nothing.
@@ -133,6 +147,22 @@ class PluginConformance(Conformance):
         with subject.launch(engine={"process": "separate"}) as engine:
             there = run_prompts(engine, 2)
         assert here == there, "tokens depend on which process the engine runs in"
+
+
+def _process() -> dict[str, object]:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    # Libraries note in the environment that they are there; what was there before must stay.
+    return {
+        "the environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+        "the current directory": os.getcwd(),
+        "signal handlers": [signal.getsignal(each) for each in signal.valid_signals()],
+        "the file mode mask": mask,
+    }
+
+
+_ENVIRONMENT: Final = tuple(os.environ)
+"""What was there when the kit was loaded."""
 
 
 def _loaded(subject: PluginSubject) -> LoadedPlugin:

@@ -236,9 +236,12 @@ class StatLoggerConformance(Conformance):
         Must: return within seconds, and leave no thread, no process and no open file.
         """
         leftovers = Leftovers()
+        # While they are alive, no garbage collection closes what close did not.
+        alive: list[StatLogger] = []
 
         def live(number: int) -> None:
             logger = new()
+            alive.append(logger)
             _record(logger, 0, 10 * (number % 3))
             if number % 3 == 2:
                 logger.report()

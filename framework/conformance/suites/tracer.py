@@ -129,9 +129,12 @@ class TracerConformance(Conformance):
         Must: return within seconds, and leave no thread, no process and no open file.
         """
         leftovers = Leftovers()
+        # While they are alive, no garbage collection closes what close did not.
+        alive: list[Tracer] = []
 
         def live(number: int) -> None:
             tracer = new(process_index=number % 2)
+            alive.append(tracer)
             _tell_all(tracer, 0, 20 * (number % 2))
             tracer.close()
 

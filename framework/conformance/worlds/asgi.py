@@ -45,7 +45,8 @@ class Asked(NamedTuple):
         return cls(method, path, query.encode())
 
     def __str__(self) -> str:
-        return f"{self.method} {self.path[:80]!r}"
+        query = f"?{self.query.decode('latin-1')[:60]}" if self.query else ""
+        return f"{self.method} {self.path[:80] + query!r}"
 
 
 @dataclass

@@ -6,18 +6,21 @@ import gc
 import logging
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 __all__ = ["bytes_kept"]
 
-ROUNDS: Final = (1000, 1000, 2000, 4000)
-"""Events of each round; the first only fills what has a bound."""
-_SETTLE_S: Final = (0.5, 0.5, 0.5, 5.0)
-"""Seconds in which threads may work off what they were given in a round."""
+ROUNDS: Final = ((1000, 0.5), (1000, 0.5), (2000, 0.5), (4000, 5.0))
+"""Events of each round, of which the first only fills what has a bound; seconds in which threads
+may work off what they were given in it."""
 
 
-def bytes_kept(tell: Callable[[int, int], None], enough: float) -> float:
+def bytes_kept(
+    tell: Callable[[int, int], None],
+    enough: float,
+    rounds: Sequence[tuple[int, float]] = ROUNDS,
+) -> float:
     """Bytes that are kept of each event, after thousands. `tell` is given the number of the first
     event and how many.
 
@@ -30,11 +33,11 @@ def bytes_kept(tell: Callable[[int, int], None], enough: float) -> float:
         tracemalloc.start()
     try:
         first, kept = 0, 0.0
-        for number, count in enumerate(ROUNDS):
+        for number, (count, settle_s) in enumerate(rounds):
             before = _traced()
             tell(first, count)
             first += count
-            deadline = time.monotonic() + _SETTLE_S[number]
+            deadline = time.monotonic() + settle_s
             while (more := _traced() - before) >= count * enough and time.monotonic() < deadline:
                 # A thread may hold what it wrote last until it has something new to write.
                 tell(first, 1)

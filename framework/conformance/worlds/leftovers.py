@@ -7,6 +7,8 @@ import threading
 import time
 from pathlib import Path
 
+from framework.conformance.worlds.patience import KitThread
+
 __all__ = ["Leftovers"]
 
 _PATIENCE_S = 2.0
@@ -32,7 +34,7 @@ class Leftovers:
         threads = [
             f"thread {thread.name!r}"
             for thread in set(threading.enumerate()) - self._threads
-            if not thread.name.startswith("conformance")
+            if not isinstance(thread, KitThread)
         ]
         children = _children() - self._children
         return sorted([*threads, *(f"process {pid} ({_command(pid)})" for pid in children)])

@@ -205,6 +205,12 @@ class MiniKernel:
         self.kv.check()
         return output
 
+    def forget(self) -> None:
+        """Drop what is noted of requests and tenants that have ended."""
+        self.ended.clear()
+        self.served.clear()
+        self.recorder.finished.clear()
+
     def run(self, limit: int = 2000) -> int:
         """Step until all requests have ended; returns the number of steps."""
         for steps in range(limit):

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-__all__ = ["PATIENCE_S", "within"]
+__all__ = ["PATIENCE_S", "KitThread", "within"]
 
 T = TypeVar("T")
 PATIENCE_S = 20.0
 """Seconds after which a call hangs. Far beyond what any takes, also on a busy machine."""
+
+
+class KitThread(threading.Thread):
+    """A thread of the kit's own, which is no trace of the plugin."""
 
 
 def within(work: Callable[[], T], what: str, seconds: float = PATIENCE_S) -> T:
@@ -25,7 +29,7 @@ def within(work: Callable[[], T], what: str, seconds: float = PATIENCE_S) -> T:
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=run, name=f"conformance: {what}", daemon=True).start()
+    KitThread(target=run, name=f"conformance: {what}", daemon=True).start()
     try:
         return outcome.result(seconds)
     except TimeoutError:

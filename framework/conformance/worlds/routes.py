@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from framework.conformance.subject import Subject
 from framework.conformance.worlds.asgi import Asked
 from framework.conformance.worlds.engine_client import Mood, PretendedEngine
 from framework.conformance.worlds.patience import PATIENCE_S, within
 
-__all__ = ["METHODS", "Mounted", "Rig", "garbage", "in_loop", "known_requests"]
+__all__ = ["METHODS", "Mounted", "Rig", "altered", "garbage", "in_loop", "known_requests"]
 
 T = TypeVar("T")
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW")
@@ -36,6 +37,8 @@ _BODIES: Final = (
     (b"",) * 50 + (b"x",),
     (b"0123456789abcdef" * 4096,) * 16,
 )
+_ODD: Final = (b"x", b"", b"-1", b"0", b"1e9", b"nan", b"9" * 30, b"9" * 5000, b"%00", b"%ff")
+"""In place of a value: no number, none, and ones that are too large for a list or an int."""
 _TYPES: Final = (b"application/json", b"text/plain", b"application/x-www-form-urlencoded", b"\xff")
 
 
@@ -82,6 +85,24 @@ def known_requests(subject: Subject) -> list[Asked]:
     given = subject.examples.get("requests", [])
     assert isinstance(given, list), f"the example's requests are {given!r}; they must be a list"
     return [Asked(), *map(Asked.read, given)]
+
+
+def altered(known: list[Asked]) -> Iterator[Asked]:
+    """The same requests, each time with another value of one parameter or another part of the
+    path."""
+    for asked in known:
+        pairs = asked.query.split(b"&") if asked.query else []
+        for index, pair in enumerate(pairs):
+            key = pair.partition(b"=")[0]
+            for odd in (key, *(key + b"=" + value for value in _ODD)):
+                query = b"&".join([*pairs[:index], odd, *pairs[index + 1 :]])
+                yield asked._replace(query=query)
+        parts = asked.path.split("/")
+        for index in range(1, len(parts)):
+            for value in _ODD:
+                odd_part = unquote(value.decode(), errors="replace")
+                path = "/".join([*parts[:index], odd_part, *parts[index + 1 :]])
+                yield asked._replace(path=path)
 
 
 def garbage(seed: int, known: list[Asked], count: int) -> Iterator[Asked]:

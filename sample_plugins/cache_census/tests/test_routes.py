@@ -124,3 +124,10 @@ def test_other_paths_and_methods() -> None:
     assert engine.asked == []
     head, got = call(engine, method="HEAD"), call(engine)
     assert (head.status, head.headers, head.body) == (200, got.headers, b"")
+
+
+def test_digits_of_the_limit_are_not_cut_to_another_number() -> None:
+    for limit, arrives in (("0" * 5000 + "7", 7), ("0" * 30, 0), ("9" * 5000, 10**18 - 1)):
+        engine = FakeEngine({"engine": 0})
+        assert call(engine, f"limit={limit}").status == 200
+        assert engine.asked == [("cache-census", {"limit": arrives})]

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hookspecs import EngineConfig
 from hookspecs.contracts.base import PluginContext
+from hookspecs.errors import PluginConfigError
 from hookspecs.events import CacheReset, EngineFailed, EngineStopping, RequestAdmitted
 
 from flight_recorder.options import FlightRecorderOptions
@@ -87,13 +88,34 @@ def test_recorders_do_not_overwrite_each_other_and_the_oldest_go(tmp_path: Path)
 def test_a_directory_that_can_not_be_written_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
     subject = recorder(tmp_path / "file")
+    (tmp_path / "file").write_text("")
     for _ in range(3):
         subject.on_engine_failed(FAILED)
     (said,) = caplog.records
     assert said.levelno == logging.ERROR
     assert "engine 3 could not be written: " in said.getMessage()
+
+
+def test_a_directory_that_can_not_be_used_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path, said in (
+        (tmp_path / "file", "is no directory"),
+        (tmp_path / "file" / "below", "Not a directory"),
+        (tmp_path / "link" / "below", "is a link to nothing"),
+        (tmp_path / ("x" * 300), "too long"),
+        (tmp_path / "a\0b", "null"),
+    ):
+        with pytest.raises(PluginConfigError, match=f"flight-recorder.directory is .*{said}"):
+            recorder(path)
+    # The user who runs the tests may be one whom no permission stops.
+    monkeypatch.setattr("flight_recorder.directory.os.access", lambda *_: False)
+    with pytest.raises(PluginConfigError, match=r"can not be written"):
+        recorder(tmp_path / "new" / "one")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_full_disk_is_logged_and_what_was_written_stays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from ngram_runner.text_tokenizer import (
 
 def source(cache: Path | str, *, worker: str = "ngram", **model: Any) -> NgramSource:
     config = EngineConfig(model=ModelConfig(**model), executor=ExecutorConfig(worker=worker))
-    options = NgramOptions(cache_dir=str(cache), max_model_len=99)
+    options = NgramOptions(cache_dir=str(cache), max_model_len=99, max_bytes=99)
     return NgramSource(ModelSourceContext(config=config, options=options))
 
 
@@ -125,3 +126,13 @@ def test_settings_that_do_not_go_with_it(tmp_path: Path) -> None:
         resolved(tmp_path, b"a", tokenizer="org/name")
     with pytest.raises(ConfigError, match=r"Set executor\.worker to 'ngram'"):
         source(tmp_path, worker="auto").resolve("ngram:a.txt", None)
+
+
+def test_what_is_no_file_or_too_long_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("/dev/zero", tmp_path / "fifo"):
+        with pytest.raises(ModelNotFoundError, match="it is no regular file"):
+            source(tmp_path / "cache").resolve(f"ngram:{path}", None)
+    assert resolved(tmp_path, b"a" * 99).path is not None
+    with pytest.raises(UnsupportedModelError, match=r"more than 99 bytes.*max_bytes"):
+        resolved(tmp_path, b"a" * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -64,6 +65,12 @@ class WaitsForASign(EngineCommand):
 
     def run(self, arguments: Any) -> bool:
         return threading.Event().wait()
+
+
+class Dozes(EngineCommand):
+    def run(self, arguments: Any) -> bool:
+        time.sleep(0.1)
+        return True
 
 
 class LendsRequestsOn(EngineCommand):
@@ -220,6 +227,7 @@ MUTANTS = [
     ),
     _mutant("trusts its caller", TrustsItsCaller, "test_odd_arguments_are_their_callers_fault"),
     _mutant("waits for a sign", WaitsForASign, "test_it_returns_promptly"),
+    _mutant("sleeps", Dozes, "test_it_returns_promptly"),
     _mutant("live objects in its answer", LendsRequestsOn, "test_its_answers_can_be_sent"),
     _mutant("reads in another thread", ReadsInAThread, "test_its_answers_can_be_sent"),
     _mutant("divides by nobody", DividesByNobody, "test_its_answers_can_be_sent"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, ClassVar
+from urllib.parse import parse_qs
 
 from hookspecs import EngineHooks, PluginInfo, ProcessRole, Provider, hookimpl
 from hookspecs.contracts.frontend import EngineClient, HttpRoutes, HttpRoutesContext
@@ -136,6 +138,28 @@ class PollsWithoutAwait(_Routes):
         return 200, asked.result()
 
 
+class SleepsBeforeItAsks(_Routes):
+    """Holds the event loop, though not for what the engine needs it for."""
+
+    async def state(self, scope: Any) -> tuple[int, Any]:
+        time.sleep(0.2)
+        return await super().state(scope)
+
+
+class ReadsNumbers(_Routes):
+    """Takes what is in its query for a number."""
+
+    async def answer(self, scope: Any, receive: Any) -> tuple[int, Any]:
+        path, _, number = scope["path"].removeprefix(scope["root_path"]).rpartition("/")
+        if path == "/state" and int(number) > 1:
+            return 404, "there is one state"
+        if not path and not number:
+            query = parse_qs(scope["query_string"], keep_blank_values=True)
+            int(query.get(b"limit", [b"1"])[0])
+            return await self.state(scope)
+        return 404, f"there is no {path}"
+
+
 class RemembersOnePath(_Routes):
     """Leaks between requests."""
 
@@ -242,12 +266,23 @@ MUTANTS = [
     _mutant("fails on other paths", KnowsItsPaths, "test_what_it_does_not_know_is_answered"),
     _mutant("silent on other methods", SilentForOthers, "test_what_it_does_not_know_is_answered"),
     _mutant("trusts queries", ReadsJson, "test_garbage_is_answered"),
+    *(
+        Mutant(
+            "http_routes",
+            f"takes any {what} for a number",
+            providing("http_routes", ReadsNumbers),
+            ("test_garbage_is_answered",),
+            examples={"http_routes:mutant": {"requests": [request]}},
+        )
+        for what, request in {"value": "GET /?limit=3", "part of a path": "GET /state/1"}.items()
+    ),
     _mutant("trusts bodies", TrustsBodies, "test_garbage_is_answered"),
     _mutant("knows one mount", LooksAtTheWholePath, "test_it_lives_where_it_is_mounted"),
     _mutant("redirects to the top", RedirectsToTheTop, "test_it_lives_where_it_is_mounted"),
     _mutant("begins before it asks", BeginsBeforeItAsks, "test_an_engine_in_trouble_is_told_of"),
     _mutant("takes death for its own", TakesDeathForItsOwn, "test_an_engine_in_trouble_is_told_of"),
     _mutant("blocks the loop", PollsWithoutAwait, "test_a_slow_engine_holds_nobody_else_up"),
+    _mutant("sleeps", SleepsBeforeItAsks, "test_the_event_loop_is_left_to_others"),
     _mutant("leaks between requests", RemembersOnePath, "test_answers_are_not_mixed_up"),
     _mutant("one request at a time", OneAtATime, "test_answers_are_not_mixed_up"),
     _mutant("shares an engine", SharesAnEngine, "test_two_applications_share_nothing"),

@@ -152,11 +152,11 @@ class ProgressInPercent(Scripted):
         return super().resolve(name, revision)
 
 
-class VocabularyOfAnother(Scripted):
-    """Its worker knows more tokens."""
+class TakesLayersForTheContext(Scripted):
+    """Reads the wrong number of its description."""
 
     def resolve(self, name: str, revision: str | None) -> ResolvedModel:
-        return self.changed(name, vocab_size=4)
+        return self.changed(name, max_model_len=2)
 
 
 def _mutant(fault: str, part: type[ScriptedSource], *caught_by: str) -> Mutant:
@@ -183,5 +183,9 @@ MUTANTS = [
     _mutant("counts models", CountsModels, "test_resolving_again_gives_the_same"),
     _mutant("falls over another one", WorksInOneThread, "test_several_resolve_at_once"),
     _mutant("tells progress in percent", ProgressInPercent, "test_progress_is_a_share"),
-    _mutant("the vocabulary of another", VocabularyOfAnother, "test_an_engine_starts_from_it"),
+    _mutant(
+        "a context too short for a prompt",
+        TakesLayersForTheContext,
+        "test_an_engine_starts_from_it",
+    ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -73,11 +74,18 @@ class HasForgetfulOptions(EngineHooks):
 
 
 class LeavesAThread(_Plugin):
-    """Starts a thread with each engine, and stops none."""
+    """Starts a thread with each engine, and stops none; its name hides it."""
 
     @hookimpl
     def on_engine_started(self, event: EngineStarted) -> None:
-        threading.Thread(target=threading.Event().wait, name="left behind", daemon=True).start()
+        name = "conformance: nothing"
+        threading.Thread(target=threading.Event().wait, name=name, daemon=True).start()
+
+
+class HandlesSignals(_Plugin):
+    @hookimpl
+    def on_engine_started(self, event: EngineStarted) -> None:
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
 def made_elsewhere() -> object:
@@ -96,6 +104,7 @@ is_not_where_it_is_called = IsNotWhereItIsCalled()
 has_loose_options = HasLooseOptions()
 has_forgetful_options = HasForgetfulOptions()
 leaves_a_thread = LeavesAThread()
+handles_signals = HandlesSignals()
 
 
 def _mutant(fault: str, plugin: Any, *caught_by: str) -> Mutant:
@@ -125,6 +134,7 @@ MUTANTS = [
         "test_options_survive_the_way_to_another_process",
     ),
     _mutant("leaves a thread behind", leaves_a_thread, "test_an_engine_starts_and_stops_with_it"),
+    _mutant("handles signals", handles_signals, "test_the_process_stays_as_it_was"),
     _mutant("acts unasked", ChangesTokens(), "test_it_does_nothing_unless_selected"),
     _mutant("can not be imported elsewhere", made_elsewhere(), "test_every_process_has_it"),
 ]

@@ -14,6 +14,7 @@ from hookspecs.contracts.policy import (
     SchedulingPolicy,
 )
 from hookspecs.contracts.request_view import RequestView
+from hookspecs.types.request import FinishReason
 from tests.conformance.mutants.mutant import Mutant, providing
 
 __all__ = ["MUTANTS"]
@@ -127,6 +128,36 @@ class LastComeFirstServed(SchedulingPolicy):
         return (-request.arrival,)
 
 
+class Rounds(SchedulingPolicy):
+    """Serves one request of each tenant a round. A new tenant joins the round under way, so it has
+    no end while new ones come."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._waiting: dict[str, int] = {}
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        turn = self._waiting.get(request.tenant, 0)
+        self._waiting[request.tenant] = turn + 1
+        return (turn,)
+
+    def on_finish(self, request: RequestView, reason: FinishReason) -> None:
+        self._waiting[request.tenant] -= 1
+        if not self._waiting[request.tenant]:
+            del self._waiting[request.tenant]
+
+
+class KeepsTenants(SchedulingPolicy):
+    """Counts requests by tenant, for ever."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._counts: dict[str, int] = {}
+
+    def on_finish(self, request: RequestView, reason: FinishReason) -> None:
+        self._counts[request.tenant] = self._counts.get(request.tenant, 0) + 1
+
+
 class AdmitsOnce(SchedulingPolicy):
     """Stale state after preemption: who was admitted may not come back."""
 
@@ -197,6 +228,8 @@ MUTANTS = [
     _mutant("keeps requests that ended", ForgetsNobody, "test_finished_requests_are_forgotten"),
     _mutant("starves long prompts", NeverAdmitsLongPrompts, "test_everything_ends"),
     _mutant("last come, first served", LastComeFirstServed, "test_nobody_starves"),
+    _mutant("new tenants join the round", Rounds, "test_nobody_starves"),
+    _mutant("keeps tenants", KeepsTenants, "test_tenants_are_forgotten"),
     _mutant("stale state after preemption", AdmitsOnce, "test_it_survives_preemption_of_all"),
     _mutant("works alone only", WantsToBeAlone, "test_it_stacks"),
     _mutant("cuts outputs short", WritesTokens, "test_tokens_do_not_depend_on_it"),

@@ -164,6 +164,14 @@ class CannotCloseEarly(Counting):
             raise RuntimeError("there was nothing")
 
 
+class LetsGarbageCloseIt(Counting):
+    """Its file is closed when nobody holds it any more."""
+
+    def __init__(self, context: StatLoggerContext) -> None:
+        super().__init__(context)
+        self._file = open(os.devnull, "wb")  # noqa: SIM115
+
+
 class ClosesForAll(Counting):
     """Leaks between engines: its sink is the class's."""
 
@@ -231,6 +239,7 @@ MUTANTS = [
     _mutant("leaves its thread", LeavesItsThread, "test_close_ends_it"),
     _mutant("leaves its file open", LeavesItsFile, "test_close_ends_it"),
     _mutant("can not close early", CannotCloseEarly, "test_close_ends_it"),
+    _mutant("leaves its file to garbage", LetsGarbageCloseIt, "test_close_ends_it"),
     _mutant("closes the sink of another", ClosesForAll, "test_two_live_side_by_side"),
     Mutant(
         "stat_logger",

@@ -78,6 +78,14 @@ class LeavesItsFile(Quiet):
         self._open.append(os.open(os.devnull, os.O_WRONLY))
 
 
+class LetsGarbageCloseIt(Quiet):
+    """Its file is closed when nobody holds it any more."""
+
+    def __init__(self, context: TracerContext) -> None:
+        super().__init__(context)
+        self._file = open(os.devnull, "wb")  # noqa: SIM115
+
+
 class ClosesForAll(Quiet):
     """Leaks between engines: its sink is the class's."""
 
@@ -126,6 +134,7 @@ MUTANTS = [
     _mutant("keeps spans", KeepsSpans, "test_memory_does_not_grow"),
     _mutant("leaves its thread", LeavesItsThread, "test_close_ends_it"),
     _mutant("leaves its file open", LeavesItsFile, "test_close_ends_it"),
+    _mutant("leaves its file to garbage", LetsGarbageCloseIt, "test_close_ends_it"),
     _mutant("closes the sink of another", ClosesForAll, "test_two_live_side_by_side"),
     _mutant("wants one output of a request", WantsOneOutput, "test_an_engine_keeps_it"),
     _mutant("raises at the end", FailsAtTheEnd, "test_an_engine_keeps_it", "test_close_ends_it"),

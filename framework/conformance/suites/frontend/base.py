@@ -11,3 +11,4 @@ class FrontendPart(Conformance):
     """A front end, in the rooms of `worlds/served.py`."""
 
     kind = "frontend"
+    example_keys = frozenset({"request"})

@@ -14,5 +14,6 @@ class HttpRoutesConformance(Ends, Independence, Answers):
     """An application answers every request once, blocks nothing, and mixes nothing up.
 
     The example of a provider has `requests`: a list of texts such as `GET /status?limit=3`, with
-    paths below the mount, that it answers with success. `GET /` is asked in any case.
+    paths below the mount, that it answers with success; with every parameter that it reads, for
+    values that no client should send are tried in their place. `GET /` is asked in any case.
     """

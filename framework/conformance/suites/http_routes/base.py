@@ -17,3 +17,4 @@ class HttpRoutesPart(Conformance):
     """An application, and the requests that the kit knows for it."""
 
     kind = "http_routes"
+    example_keys = frozenset({"requests"})

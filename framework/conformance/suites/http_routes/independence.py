@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from framework.conformance.subject import Subject
 from framework.conformance.suites.http_routes.base import UNKNOWN, HttpRoutesPart
@@ -16,6 +18,8 @@ __all__ = ["Independence"]
 
 MANY: Final = 12
 """Requests at once."""
+HOLD_S: Final = 0.1
+"""Seconds without a break of the event loop: a hundred times what most answers take."""
 
 
 class Independence(HttpRoutesPart):
@@ -52,6 +56,23 @@ class Independence(HttpRoutesPart):
                     f"the answer to {answer.asked} has the word {word!r} of another request"
                 )
 
+    def test_the_event_loop_is_left_to_others(self, subject: Subject) -> None:
+        """Requires nothing.
+        Does: asks the same five times in a row beside a task that only counts, and looks for how
+        long it did not come to its turn.
+        Must: not hold the event loop for long each time, for all requests and outputs wait
+        meanwhile. What waits or computes belongs into a thread, such as of `asyncio.to_thread`.
+        """
+
+        async def work(rig: Rig) -> list[tuple[Asked, float]]:
+            app = rig.mount().app
+            return [(asked, await _shortest_hold(app, asked)) for asked in known_requests(subject)]
+
+        for asked, seconds in in_loop(subject, work, "an application beside another task"):
+            assert seconds < HOLD_S, (
+                f"{asked} holds the event loop for {seconds:.2f} s or longer each time"
+            )
+
     def test_two_applications_share_nothing(self, subject: Subject) -> None:
         """Requires nothing.
         Does: makes two, with two engines, and asks one.
@@ -73,6 +94,30 @@ class Independence(HttpRoutesPart):
             f"asked one, the application called the engine of the other {of_second + of_first} "
             "times; use the context of the object that `asgi` was called on"
         )
+
+
+async def _shortest_hold(app: Any, asked: Asked) -> float:
+    """Seconds for which the event loop was held without a break; of five requests the least, since
+    a busy machine delays some, and what blocks holds up all."""
+    holds = []
+    for _ in range(5):
+        heart = asyncio.create_task(_longest_pause())
+        await asyncio.sleep(0)
+        await ask(app, asked)
+        heart.cancel()
+        holds.append(await heart)
+    return min(holds)
+
+
+async def _longest_pause() -> float:
+    """Seconds between two turns of this task, until it is cancelled."""
+    longest, before = 0.0, time.perf_counter()
+    with suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            longest, before = max(longest, now - before), now
+    return max(longest, time.perf_counter() - before)
 
 
 def _word(number: int) -> bytes:

@@ -8,14 +8,18 @@ from framework.conformance.subject import Subject
 from framework.conformance.suites.scheduling_policy.base import WORKLOADS, SchedulingPolicyPart, new
 from framework.conformance.worlds.cost import lines_of
 from framework.conformance.worlds.engines import run_prompts
+from framework.conformance.worlds.growth import bytes_kept
 from framework.conformance.worlds.makers import PartMaker, kernel_around
 from framework.conformance.worlds.workload import play, random_sizes, seeds, workload
-from hookspecs.types.request import RequestStatus
 
 __all__ = ["Surroundings"]
 
 BOUND = 4000
 """Steps in which a workload that needs a few hundred must be done."""
+TENANTS = ((1000, 0.0), (1000, 0.0), (2000, 0.0), (4000, 0.0), (8000, 0.0))
+"""Tenants of each round, each with one request, and no time for threads."""
+BYTES = 40
+"""Kept of each tenant; less than an entry of a dictionary with a name takes."""
 
 
 class Surroundings(SchedulingPolicyPart):
@@ -39,23 +43,24 @@ class Surroundings(SchedulingPolicyPart):
 
     def test_nobody_starves(self, make: PartMaker) -> None:
         """Requires nothing.
-        Does: keeps the engine busy with new requests of another tenant, priority and length.
-        Must: let the first one start within a bounded number of steps, unless its priority or
-        deadline is worse.
+        Does: keeps the engine busy with new requests of another tenant and length, then with those
+        of tenants that are new each time, while one tenant has two requests.
+        Must: let both start within a bounded number of steps.
         """
-        kernel = kernel_around(make, max_num_seqs=1, num_blocks=16)
-        first = kernel.add(20, 2, tenant="patient")
-        kernel.add(1, 1, tenant="busy")
-        for _ in range(BOUND):
-            if first.finished or first.status is not RequestStatus.WAITING:
-                return
-            if kernel.scheduler.num_waiting < 3:
-                kernel.add(1, 1, tenant="busy")
-            kernel.step()
-        raise AssertionError(
-            f"a request with a prompt of 20 tokens had not started after {BOUND} steps, while "
-            "requests that came later did"
-        )
+        for others, of_whom in (("busy", "one other tenant"), ("new-{}", "ever new tenants")):
+            kernel = kernel_around(make, max_num_seqs=1, num_blocks=16)
+            patient = [kernel.add(20, 2, tenant="patient") for _ in range(2)]
+            for number in range(BOUND):
+                if kernel.scheduler.num_waiting < 4:
+                    kernel.add(1, 1, tenant=others.format(number))
+                kernel.step()
+                if all(each.finished or each.num_output_tokens for each in patient):
+                    break
+            late = [each for each in patient if not each.finished and not each.num_output_tokens]
+            assert not late, (
+                f"{len(late)} of two requests with prompts of 20 tokens had not started after "
+                f"{BOUND} steps, while later ones of {of_whom} did"
+            )
 
     def test_it_survives_preemption_of_all(self, make: PartMaker, seed: int) -> None:
         """Requires nothing.
@@ -125,3 +130,28 @@ class Surroundings(SchedulingPolicyPart):
             f"order_key of a new request executes {small} lines behind 20 requests, {large} "
             "behind 2,000"
         )
+
+    def test_tenants_are_forgotten(self, make: PartMaker, subject: Subject) -> None:
+        """Requires nothing.
+        Does: measures the memory that thousands of tenants leave behind, each with one request
+        that has ended.
+        Must: keep nothing of each, since callers may make up names; a bounded number may be kept,
+        and what is kept of the rest dropped later.
+        """
+        kernel = kernel_around(make, policies=[new(make, subject)])
+        ledger = kernel.table.tenant_ledger
+
+        def serve(first: int, count: int) -> None:
+            for number in range(first, first + count):
+                kernel.add(1, 1, tenant=f"tenant-{number}")
+                if kernel.scheduler.num_waiting >= 8:
+                    kernel.run()
+            kernel.run()
+            kernel.forget()
+            # The kernel remembers thousands of tenants: the same ones after each round.
+            for number in range(5000):
+                ledger.enter(f"other-{number}")
+                ledger.leave(f"other-{number}")
+
+        kept = bytes_kept(serve, BYTES, TENANTS)
+        assert kept < BYTES, f"it keeps {kept:.0f} bytes of each tenant whose requests have ended"

@@ -68,7 +68,8 @@ def _arguments(query: bytes) -> dict[str, Any]:
         if name == "tenant":
             arguments["tenants"] = values
         elif name == "limit" and len(values) == 1 and values[0].isascii() and values[0].isdigit():
-            arguments["limit"] = int(values[0][:20])
+            # 18 digits fit a message, and more of them are out of bounds all the same.
+            arguments["limit"] = int(values[0].lstrip("0")[:18] or "0")
         else:
             raise InvalidRequestError(
                 f"the query has {name[:80]!r} = {values[0][:80]!r}; it takes tenant (a text, as "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,24 @@ class RecordDirectory:
     def __init__(self, path: str, max_files: int) -> None:
         self._path = Path(path)
         self._max_files = max_files
+
+    def unusable(self) -> str | None:
+        """Why no record can be written here, as far as can be told without writing: what there is
+        of the path must be a directory in which this process may make files."""
+        for each in (self._path, *self._path.parents):
+            try:
+                mode = os.stat(each).st_mode
+            except FileNotFoundError:
+                if each.is_symlink():
+                    return f"{str(each)!r} is a link to nothing"
+            except (OSError, ValueError) as error:
+                return str(error)
+            else:
+                if not stat.S_ISDIR(mode):
+                    return f"{str(each)!r} is no directory"
+                may_write = os.access(each, os.W_OK | os.X_OK)
+                return None if may_write else f"{str(each)!r} can not be written"
+        return None
 
     def write(self, engine_index: int, seconds: float, lines: Iterable[bytes]) -> Path:
         """Write a record; `seconds`: its time. OSError when that fails; what was written of it

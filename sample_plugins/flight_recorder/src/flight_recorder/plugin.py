@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hookspecs import EngineHooks, PluginInfo, ProcessRole, hookimpl
 from hookspecs.contracts.base import PluginContext
+from hookspecs.errors import PluginConfigError
 from hookspecs.events import (
     CacheReset,
     EngineFailed,
@@ -37,17 +38,24 @@ class FlightRecorderPlugin(EngineHooks):
     )
 
     def __init__(self, options: FlightRecorderOptions | None = None) -> None:
+        """PluginConfigError for a directory in which no record can be written."""
         self._options = options or FlightRecorderOptions()
         self._recorder: Recorder | None = None
-        if self._options.directory is not None:
-            self._recorder = Recorder(
-                RecordDirectory(self._options.directory, self._options.max_files),
-                self._options.max_events,
+        if self._options.directory is None:
+            return
+        directory = RecordDirectory(self._options.directory, self._options.max_files)
+        why = directory.unusable()
+        if why is not None:
+            raise PluginConfigError(
+                f"plugins.options.flight-recorder.directory is {self._options.directory!r}, where "
+                f"no record can be written: {why}. Give another, or change its permissions",
+                plugin=self.PLUGIN.name,
             )
+        self._recorder = Recorder(directory, self._options.max_events)
 
     def configured(self, context: PluginContext) -> FlightRecorderPlugin:
-        """A recorder with the options, and with the events of one engine. The directory is not
-        touched: this is called for `framework plugins list`, too."""
+        """A recorder with the options, and with the events of one engine. Of the directory only
+        its permissions are looked at: this is called for `framework plugins list`, too."""
         return FlightRecorderPlugin(context.options)
 
     @hookimpl

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,7 @@ _PREFIX: Final = "ngram:"
 
 
 class NgramSource(ModelSource):
-    """`ngram:PATH`, where PATH is a text file in UTF-8.
+    """`ngram:PATH`, where PATH is a regular file with a text in UTF-8.
 
     The tokenizer and the token ids of a text are made once and kept in the option `cache_dir`,
     under the SHA-256 of its content.
@@ -61,7 +62,7 @@ class NgramSource(ModelSource):
                 f"model {name!r} runs on the worker 'ngram' alone, which executor.worker = 'auto' "
                 "does not choose. Set executor.worker to 'ngram'."
             )
-        content = _read(name)
+        content = _read(name, options.max_bytes)
         directory = self._prepared(name, content, _absolute("cache_dir", options.cache_dir))
         vocab_size = Tokenizer.from_file(str(directory / "tokenizer.json")).get_vocab_size()
         has_tokenizer = self._wants_tokenizer()
@@ -126,15 +127,26 @@ class NgramSource(ModelSource):
         self.context.progress("encoding the text", 1.0)
 
 
-def _read(name: str) -> bytes:
+def _read(name: str, max_bytes: int) -> bytes:
     path = _absolute("model.name", name.removeprefix(_PREFIX))
     try:
-        return path.read_bytes()
+        # Neither waits for a writer nor reads without end: others than files may do both.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError("it is no regular file")
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise ModelNotFoundError(
             f"model {name!r}: the text file {str(path)!r} can not be read ({error}). Give the path "
             "of one after 'ngram:'."
         ) from error
+    if len(content) > max_bytes:
+        raise UnsupportedModelError(
+            f"model {name!r} is a text of more than {max_bytes} bytes. Give a shorter one, or "
+            "raise plugins.options.ngram.max_bytes: counts need many times as much memory."
+        )
+    return content
 
 
 def _absolute(what: str, given: str) -> Path:
