@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 def places() -> list[Place]:
     """Built-in plugins first."""
-    homes = {}
+    homes: dict[str, Path] = {}
     for path in sorted((ROOT / "sample_plugins").glob("*/pyproject.toml")):
         project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
         homes |= dict.fromkeys(project["entry-points"]["framework.plugins"], path.parent)
