@@ -36,6 +36,7 @@ def _measure(backend: str) -> dict[str, list[float]]:
         "cache": {"num_blocks": 512, "enable_prefix_caching": False},
         "executor": {"attention": backend},
         "stats": {"loggers": []},
+        "plugins": {"activation": "none"},
     }
     params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
     speeds: dict[str, list[float]] = {}

@@ -38,6 +38,7 @@ def scripted_arguments(tokenizer: str, *, verify: bool) -> list[str]:
         "scripted",
         "--executor.worker=scripted",
         f"--model.tokenizer={tokenizer}",
+        "--plugins.activation=none",
         "--plugins.options.scripted.vocab_size=49152",
         f"--plugins.options.scripted.verify={str(verify).lower()}",
     ]

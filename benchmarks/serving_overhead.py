@@ -73,7 +73,10 @@ async def _async_llm(arguments: Namespace, tokenizer: str) -> None:
         "scheduler": {"max_num_seqs": arguments.requests, "max_num_batched_tokens": 8192},
         "cache": {"num_blocks": 128 * arguments.requests},
         "stats": {"loggers": []},
-        "plugins": {"options": {"scripted": {"verify": False, "vocab_size": 49152}}},
+        "plugins": {
+            "activation": "none",
+            "options": {"scripted": {"verify": False, "vocab_size": 49152}},
+        },
     }
     many, tokens = arguments.requests, arguments.tokens
     async with framework.launch_async(config) as engine:
