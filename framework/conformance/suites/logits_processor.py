@@ -228,7 +228,7 @@ class LogitsProcessorConformance(TensorConformance):
         """Requires nothing.
         Does: generates in a real engine for requests of which every other one asks for it, and
         once more with none that does.
-        Must: change no token of the others.
+        Must: change no token of the others, and let those that asked for it be served.
         """
         with subject.launch() as engine:
             beside = _run(engine, seed, {subject.provider: options}, every=2)

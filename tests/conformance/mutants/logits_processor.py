@@ -139,13 +139,13 @@ def _mutant(fault: str, part: type[LogitsProcessor], *caught_by: str) -> Mutant:
 MUTANTS = [
     _mutant("gives float64", GivesDoubles, "test_mask_gives_logits"),
     _mutant("gives NaN", DividesByZero, "test_mask_gives_logits"),
-    _mutant("forbids all tokens", ForbidsAll, "test_mask_gives_logits"),
     _mutant(
-        "writes to other rows",
-        WritesToTheBatch,
-        "test_other_rows_are_untouched",
+        "forbids all tokens",
+        ForbidsAll,
+        "test_mask_gives_logits",
         "test_neighbours_get_the_same",
     ),
+    _mutant("writes to other rows", WritesToTheBatch, "test_other_rows_are_untouched"),
     _mutant(
         "stale state after preemption",
         HearsNothingOfBefore,
