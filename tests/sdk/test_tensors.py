@@ -14,6 +14,7 @@ def test_shape_type_and_content(dtype: torch.dtype) -> None:
     tensor = zeros_on_demand((2, 3, 4), dtype, "cpu")
     assert (tensor.shape, tensor.dtype) == ((2, 3, 4), dtype)
     assert tensor.is_contiguous()
+    assert tensor.data_ptr() % 64 == 0
     assert not tensor.any()
     tensor[1, 2, 3] = 7
     assert tensor.flatten()[-1] == 7
