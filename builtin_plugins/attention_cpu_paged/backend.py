@@ -1,54 +1,129 @@
-"""The attention backend `cpu_paged`: reads the cache's blocks where they lie.
-
-A row's neighbouring blocks form one slice of the cache, used as a view. Only a row whose blocks
-are scattered so much that reading them one by one would take longer is gathered.
-"""
+"""The attention backend `cpu_paged`: compiled kernels that read the cache in place."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import ClassVar
 
 import torch
 
-from builtin_plugins.attention_cpu_paged.online_softmax import attend_row
-from builtin_plugins.attention_cpu_paged.tiles import row_tiles
+from builtin_plugins.attention_cpu_paged.library import (
+    NUMBER_TYPES,
+    PagedCacheStruct,
+    PagedStepStruct,
+    load_kernels,
+)
 from framework.sdk.tensors import zeros_on_demand
 from hookspecs.contracts.attention import (
     AttentionBackend,
     AttentionCapability,
+    AttentionContext,
     AttentionMetadata,
 )
+from hookspecs.errors import UnsupportedModelError
 
-__all__ = ["CpuPagedAttention"]
+__all__ = ["CpuPagedAttention", "PagedCache"]
+
+_SLACK = 16
+"""Numbers behind the last block: kernels read whole vectors."""
+
+
+class PagedCache:
+    """One buffer; kernels/cache.h says how keys and values lie in it."""
+
+    def __init__(
+        self, num_blocks: int, kv_heads: int, head_size: int, block_size: int, dtype: torch.dtype
+    ) -> None:
+        part = block_size * head_size
+        flat = zeros_on_demand((num_blocks * kv_heads * 2 * part + _SLACK,), dtype, "cpu")
+        self.parts = flat[:-_SLACK].view(num_blocks, kv_heads, 2, part)
+        """[blocks, kv heads, 2 (keys, values), block size * head size]"""
+        self._struct = PagedCacheStruct(
+            data=flat.data_ptr(),
+            num_blocks=num_blocks,
+            kv_heads=kv_heads,
+            head_size=head_size,
+            block_size=block_size,
+            type=NUMBER_TYPES[dtype],
+        )
+        self.address = ctypes.addressof(self._struct)
+
+
+class _Step:
+    """A step's metadata for the kernels."""
+
+    def __init__(self, metadata: AttentionMetadata) -> None:
+        starts, lens = metadata.query_start_tensor, metadata.seq_lens_tensor
+        tables, slots = metadata.block_tables, metadata.slot_mapping
+        # Keeps the tensors, of which the structure has addresses.
+        self._tensors = tuple(tensor.contiguous() for tensor in (starts, lens, tables, slots))
+        pointers = [tensor.data_ptr() for tensor in self._tensors]
+        self._struct = PagedStepStruct(len(lens), len(slots), tables.shape[1], *pointers)
+        self.address = ctypes.addressof(self._struct)
+
+
+def _step(metadata: AttentionMetadata) -> int:
+    """Address of the step's structure, kept in `metadata.cache`."""
+    step: _Step | None = metadata.cache.get("cpu_paged")
+    if step is None:
+        step = metadata.cache["cpu_paged"] = _Step(metadata)
+    return step.address
 
 
 class CpuPagedAttention(AttentionBackend):
-    """Cache: [2 (keys, values), kv heads, blocks, block size, head size], so that one head's
-    tokens of neighbouring blocks are contiguous in memory."""
+    """Any head size and block size; fastest with blocks of a multiple of 16 tokens."""
 
     capabilities: ClassVar[frozenset[AttentionCapability]] = frozenset(AttentionCapability)
 
+    def __init__(self, context: AttentionContext) -> None:
+        """KernelsUnavailable where there is no C compiler."""
+        super().__init__(context)
+        kernels = load_kernels()
+        self._write, self._forward = kernels.paged_write, kernels.paged_forward
+        self._key_width = kernels.paged_key_width
+
     def allocate(
         self, num_blocks: int, num_kv_heads: int, head_size: int, dtype: torch.dtype
-    ) -> torch.Tensor:
-        shape = (2, num_kv_heads, num_blocks, self.context.block_size, head_size)
-        return zeros_on_demand(shape, dtype, "cpu")
+    ) -> PagedCache:
+        if dtype not in NUMBER_TYPES:
+            raise UnsupportedModelError(
+                f"the attention backend 'cpu_paged' keeps no keys and values of type {dtype}; it "
+                f"keeps {', '.join(map(str, NUMBER_TYPES))} (cache.kv_dtype)."
+            )
+        return PagedCache(num_blocks, num_kv_heads, head_size, self.context.block_size, dtype)
 
     def write(
         self,
-        cache: torch.Tensor,
+        cache: PagedCache,
         key: torch.Tensor,
         value: torch.Tensor,
         metadata: AttentionMetadata,
     ) -> None:
-        keys, values = cache.flatten(2, 3)
-        keys.index_copy_(1, metadata.slot_mapping, key.transpose(0, 1).to(cache.dtype))
-        values.index_copy_(1, metadata.slot_mapping, value.transpose(0, 1).to(cache.dtype))
+        if key.stride(2) != 1 or value.stride(2) != 1:
+            key, value = key.contiguous(), value.contiguous()
+        key_token, key_head, _ = key.stride()
+        value_token, value_head, _ = value.stride()
+        wrong = self._write(
+            cache.address,
+            _step(metadata),
+            key.data_ptr(),
+            key_token,
+            key_head,
+            value.data_ptr(),
+            value_token,
+            value_head,
+            NUMBER_TYPES[key.dtype],
+        )
+        if wrong >= 0:
+            raise IndexError(
+                f"slot_mapping[{wrong}] is {int(metadata.slot_mapping[wrong])}; the cache has "
+                f"{cache.parts.shape[0] * self.context.block_size} slots"
+            )
 
     def forward(
         self,
         query: torch.Tensor,
-        cache: torch.Tensor,
+        cache: PagedCache,
         metadata: AttentionMetadata,
         *,
         scale: float,
@@ -56,25 +131,50 @@ class CpuPagedAttention(AttentionBackend):
         soft_cap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        keys, values = cache.flatten(2, 3)
+        token_stride, head_stride, last_stride = query.stride()
+        if last_stride != 1:
+            query = query.contiguous()
+            token_stride, head_stride, _ = query.stride()
+        if sinks is not None:
+            sinks = sinks.float().contiguous()
         out = torch.empty(query.shape, dtype=query.dtype)
-        starts = metadata.query_start
-        for row, tiles in enumerate(row_tiles(metadata, sliding_window, self.context.block_size)):
-            start, end = starts[row], starts[row + 1]
-            out[start:end] = attend_row(
-                query[start:end],
-                keys,
-                values,
-                tiles,
-                metadata.seq_lens[row] - (end - start),
-                scale=scale,
-                window=sliding_window,
-                soft_cap=soft_cap,
-                sinks=sinks,
-            )
+        wrong = self._forward(
+            cache.address,
+            _step(metadata),
+            query.data_ptr(),
+            token_stride,
+            head_stride,
+            out.data_ptr(),
+            query.shape[1],
+            NUMBER_TYPES[query.dtype],
+            scale,
+            sliding_window or 0,
+            soft_cap or 0.0,
+            None if sinks is None else sinks.data_ptr(),
+        )
+        if wrong != _DONE:
+            raise _failure(wrong)
         return out
 
-    def copy_out(self, cache: torch.Tensor, blocks: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        index = torch.tensor(blocks, dtype=torch.long)
-        keys, values = cache[:, :, index].permute(0, 2, 3, 1, 4)
-        return keys, values
+    def copy_out(self, cache: PagedCache, blocks: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = cache.parts[torch.tensor(blocks, dtype=torch.long)].unbind(2)
+        width = self._key_width(cache.address)
+        count, heads, part = keys.shape
+        size = part // self.context.block_size
+        grouped = keys.view(count, heads, -1, size, width).transpose(3, 4)
+        return (
+            grouped.reshape(count, heads, -1, size).transpose(1, 2),
+            values.view(count, heads, -1, size).transpose(1, 2),
+        )
+
+
+_DONE, _NO_MEMORY = -1, -2
+
+
+def _failure(result: int) -> Exception:
+    if result == _NO_MEMORY:
+        return MemoryError("no memory for the work of an attention call")
+    return IndexError(
+        f"row {result}: block_tables has fewer blocks than its tokens need, or one that the cache "
+        "does not have"
+    )

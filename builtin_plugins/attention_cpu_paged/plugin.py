@@ -1,4 +1,4 @@
-"""The plugin `attention-cpu-paged`: attention on CPUs that reads the cache in place."""
+"""The plugin `attention-cpu-paged`: attention on CPUs by compiled kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CpuPagedAttentionPlugin(EngineHooks):
     PLUGIN = PluginInfo(
         name="attention-cpu-paged",
         api=">=1.0,<2",
-        description="Attention over the paged cache on CPUs, reading keys and values in place.",
+        description="Attention over the paged cache on CPUs, by kernels compiled where they run.",
     )
 
     @hookimpl
@@ -25,7 +25,7 @@ class CpuPagedAttentionPlugin(EngineHooks):
             "cpu_paged",
             "builtin_plugins.attention_cpu_paged.backend:CpuPagedAttention",
             capabilities=frozenset(AttentionCapability),
-            description="Reads runs of neighbouring blocks in place and merges their results.",
+            description="Compiled kernels that read the blocks in place; needs a C compiler.",
         )
 
 

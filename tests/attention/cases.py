@@ -85,11 +85,29 @@ def metadata(case: Case, tokens: dict[int, tuple[int, int]]) -> AttentionMetadat
     )
 
 
+def whole_pool(case: Case) -> AttentionMetadata:
+    """Of a write to all slots."""
+    slots = torch.arange(case.num_blocks * case.block_size)
+    blocks = list(range(case.num_blocks))
+    return AttentionMetadata(
+        query_start=[0, len(slots)],
+        seq_lens=[len(slots)],
+        max_query_len=len(slots),
+        max_seq_len=len(slots),
+        block_tables=torch.tensor([blocks]),
+        block_lists=[blocks],
+        slot_mapping=slots,
+        seq_lens_tensor=torch.tensor([len(slots)]),
+        query_start_tensor=torch.tensor([0, len(slots)]),
+    )
+
+
 def run_backend(case: Case, backend: AttentionBackend) -> torch.Tensor:
     """Writes the rows' earlier tokens, then the step's, in a pool that is NaN everywhere else
     (before a row's window too), and attends."""
     cache = backend.allocate(case.num_blocks, case.kv_heads, case.size, case.dtype)
-    cache.fill_(torch.nan)
+    pool = torch.full((case.num_blocks * case.block_size, case.kv_heads, case.size), torch.nan)
+    backend.write(cache, pool.to(case.dtype), pool.to(case.dtype), whole_pool(case))
     for row, (past, _) in enumerate(case.rows):
         seen = 0 if case.window is None else max(0, past - case.window + 1)
         if past > seen:
