@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from builtin_plugins.model_sources.directory import refuse_revision
 from builtin_plugins.model_sources.gguf_cache import file_digest
+from builtin_plugins.model_sources.gguf_record import point_to_file
 from framework.sdk.cache import cache_directory
 from framework.sdk.model_directory import describe, local_path
 from hookspecs.contracts.model import ModelSource, ResolvedModel
@@ -18,7 +19,7 @@ from hookspecs.errors import ModelNotFoundError
 
 __all__ = ["CONVERTER_VERSION", "GgufSource"]
 
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 """Part of the cache key; raise it whenever the files that a conversion writes change."""
 
 
@@ -45,6 +46,7 @@ class GgufSource(ModelSource):
             )
         try:
             directory = self._converted(path)
+            point_to_file(directory, path)
         except OSError as error:
             raise ModelNotFoundError(
                 f"model {name!r} could not be converted into the cache ({error}). The converted "

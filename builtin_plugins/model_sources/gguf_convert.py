@@ -1,6 +1,7 @@
 """Converts a GGUF file to a directory in Hugging Face layout, float32.
 
-The weights are dequantized exactly; the tokenizer is built from the metadata of the file.
+The weights are dequantized exactly, and a record tells where they are in the file; the tokenizer
+is built from the metadata of the file.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from builtin_plugins.model_sources.gguf_architectures import architecture_of
+from builtin_plugins.model_sources.gguf_architectures import Change, architecture_of
 from builtin_plugins.model_sources.gguf_file import GgufFile
+from builtin_plugins.model_sources.gguf_record import write_record
 from builtin_plugins.model_sources.gguf_tokenizer import write_tokenizer
 from builtin_plugins.model_sources.gguf_weights import OUTPUT_TENSOR, plan_tensors, write_weights
 
@@ -51,6 +53,7 @@ def convert(path: Path, directory: Path, progress: Callable[[str, float], None])
     }
     _write_json(directory / "config.json", config)
     write_weights(file, tensors, directory / "model.safetensors", progress)
+    write_record(directory, path, (t for t in tensors if t.change is not Change.TRANSPOSE))
 
 
 def _special_tokens(file: GgufFile) -> dict[str, Any]:

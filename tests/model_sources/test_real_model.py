@@ -9,8 +9,14 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from framework.frontend.byte_level import ByteLevelDecoder
+from framework.frontend.text_decoder import text_decoder
+from framework.frontend.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -114,3 +120,18 @@ def test_known_tokens(tokenizer, text, ids):
 )
 def test_decoding_reverses_encoding(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(
+    ids=st.lists(st.integers(0, 49151) | st.integers(0, 300), max_size=60),
+    size=st.integers(1, 60),
+    skip=st.booleans(),
+)
+@settings(deadline=None, max_examples=300)
+def test_incremental_text_is_the_decode(tokenizer, ids, size, skip):
+    """Of random tokens, among them special ones and parts of characters, in calls of `size`."""
+    ours = Tokenizer(tokenizer)
+    decoder = text_decoder(ours, [], skip_special_tokens=skip)
+    assert isinstance(decoder, ByteLevelDecoder)
+    pieces = [decoder.push_many(ids[at : at + size]) for at in range(0, len(ids), size)]
+    assert "".join(pieces) + decoder.flush() == ours.decode(ids, skip_special_tokens=skip)
