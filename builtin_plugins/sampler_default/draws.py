@@ -42,18 +42,18 @@ class DrawColumns(msgspec.Struct):
         return DrawColumns(*(column[rows] for column in msgspec.structs.astuple(self)))
 
 
-def draw(logits: torch.Tensor, columns: DrawColumns) -> Int64Column:
-    """A token for each row of float32 [rows, vocab]; logits are not changed.
+def draw(logits: torch.Tensor, rows: Int64Column, columns: DrawColumns) -> Int64Column:
+    """A token for each of `rows` of float32 [all rows, vocab]; logits are not changed.
 
     A row must have a largest logit that is finite.
     """
-    tokens: Int64Column = np.zeros(len(columns.uniforms), dtype=np.int64)
+    tokens: Int64Column = np.zeros(len(rows), dtype=np.int64)
     chunk = max(1, _CHUNK_ELEMENTS // logits.shape[-1])
     for filtered in (False, True):
-        rows = np.flatnonzero(columns.filtered == filtered)
-        for start in range(0, len(rows), chunk):
-            part = rows[start : start + chunk]
-            part_logits = logits[torch.as_tensor(part, device=logits.device)]
+        places = np.flatnonzero(columns.filtered == filtered)
+        for start in range(0, len(places), chunk):
+            part = places[start : start + chunk]
+            part_logits = logits[torch.as_tensor(rows[part], device=logits.device)]
             draw_part = _draw_filtered if filtered else _draw_from_all
             tokens[part] = draw_part(part_logits, columns.take(part))
     return tokens

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from builtin_plugins.sampler_default.compiled_draws import best_draw
 from builtin_plugins.sampler_default.counter_rng import request_seed, uniforms
-from builtin_plugins.sampler_default.draws import DrawColumns, draw
+from builtin_plugins.sampler_default.draws import DrawColumns
 from builtin_plugins.sampler_default.logprobs import logprob_columns
 from builtin_plugins.sampler_default.masks import TokenRules, apply_rules, build_rules
 from builtin_plugins.sampler_default.penalties import PenaltyPool
@@ -28,6 +29,7 @@ from hookspecs.types.step import LogprobColumns, NewRequest, RowFailure
 __all__ = ["DefaultSampler"]
 
 _PLUGIN = "sampler-default"
+_NO_ROWS: Int64Column = np.zeros(0, dtype=np.int64)
 
 
 class DefaultSampler(Sampler):
@@ -42,6 +44,7 @@ class DefaultSampler(Sampler):
     def __init__(self, context: SamplerContext) -> None:
         super().__init__(context)
         self._device = torch.device(context.device)
+        self._draw = best_draw(self._device)
         self._slots = SlotColumns(context.max_num_seqs, context.vocab_size)
         self._rules: dict[int, TokenRules] = {}
         self._penalties = PenaltyPool(context.vocab_size, context.max_num_seqs, self._device)
@@ -77,25 +80,31 @@ class DefaultSampler(Sampler):
         count as a token."""
         tokens, best = argmax(logits)
         good = np.isfinite(best)
-        failures = {row: _raw_failure(best[row]) for row in np.flatnonzero(~good).tolist()}
-        features = np.where(good, self._slots.features[slots], 0)
-        if not features.any():
+        failures: dict[int, RowFailure] = {}
+        features = self._slots.features[slots]
+        if not good.all():
+            failures = {row: _raw_failure(best[row]) for row in np.flatnonzero(~good).tolist()}
+            features[~good] = 0
+        present = int(np.bitwise_or.reduce(features))
+        if not present:
             self._slots.positions[slots[good]] += 1
             return SampledBatch(token_ids=tokens.astype(np.int32), failures=failures)
 
-        reported = np.flatnonzero(features & LOGPROBS)
-        raw = self._rows(logits, reported)  # a copy, since the masks change logits in place
-        adjusted = np.flatnonzero(features & (RULED | PENALIZED))
-        if len(adjusted):
+        reported = _NO_ROWS
+        if present & LOGPROBS:
+            reported = np.flatnonzero(features & LOGPROBS)
+            raw = self._rows(logits, reported)  # a copy, since masks change logits in place
+        if present & (RULED | PENALIZED):
+            adjusted = np.flatnonzero(features & (RULED | PENALIZED))
             self._adjust(logits, slots, features, adjusted)
             tokens[adjusted], best = argmax(self._rows(logits, adjusted))
             for row in adjusted[np.isneginf(best)].tolist():
                 good[row] = False
                 failures[row] = self._nothing_left(int(slots[row]))
-        drawn = np.flatnonzero(good & (features & RANDOM > 0))
-        if len(drawn):
+        if present & RANDOM:
+            drawn = np.flatnonzero(good & (features & RANDOM > 0))
             columns = self._draw_columns(slots[drawn], features[drawn])
-            tokens[drawn] = draw(self._rows(logits, drawn), columns)
+            tokens[drawn] = self._draw(logits, drawn, columns)
         self._count(slots[good], tokens[good], features[good])
 
         kept = good[reported]

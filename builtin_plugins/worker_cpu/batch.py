@@ -6,7 +6,6 @@ One row of arrays a slot, changed only where a step says that something changed.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from hookspecs.types.columns import Int32Column
@@ -30,9 +29,9 @@ class InputBatch:
         self.num_prompt_tokens = np.zeros(max_num_seqs, dtype=np.int32)
         max_blocks = -(-max_model_len // config.block_size)
         self.block_tables = [
-            np.zeros((max_num_seqs, max_blocks), dtype=np.int32) for _ in config.groups
+            np.zeros((max_num_seqs, max_blocks), dtype=np.int64) for _ in config.groups
         ]
-        """One a KV cache group, int32 [slots, blocks]; 0 beyond a slot's blocks."""
+        """One a KV cache group, int64 [slots, blocks]; 0 beyond a slot's blocks."""
         self.num_blocks = np.zeros((len(config.groups), max_num_seqs), dtype=np.int32)
         self.prompt_logprobs: dict[int, int] = {}
         """Slot to the number of alternatives, of requests that want prompt logprobs."""
@@ -79,7 +78,3 @@ class InputBatch:
         """One sampled token for each of `slots`."""
         self.token_ids[slots, self.num_tokens[slots]] = token_ids
         self.num_tokens[slots] += 1
-
-    def block_rows(self, group: int, slots: Int32Column, num_blocks: int) -> npt.NDArray[np.int32]:
-        """int32 [slots, num_blocks]: the first blocks of each slot's table."""
-        return self.block_tables[group][slots, :num_blocks]

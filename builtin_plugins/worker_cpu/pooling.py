@@ -19,7 +19,7 @@ from hookspecs.types.step import NewRequest, RowFailure
 __all__ = ["HiddenPiece", "Pooler", "finished_vector"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HiddenPiece:
     """Hidden states of one row that are wanted."""
 

@@ -22,7 +22,7 @@ from hookspecs.types.step import LogprobColumns
 __all__ = ["PromptPiece", "logprobs_of", "prompt_pieces"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PromptPiece:
     """Logits of one row that are wanted for prompt logprobs."""
 

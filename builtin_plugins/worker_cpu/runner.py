@@ -32,7 +32,7 @@ from hookspecs.types.step import (
 __all__ = ["CpuModelRunner"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Forward:
     """A forward that is not sampled yet."""
 
@@ -96,19 +96,14 @@ class CpuModelRunner(ModelRunner):
             raise UnsupportedFeatureError("the worker `cpu` does not verify draft tokens")
         self._update_batch(scheduled)
         inputs = flatten(scheduled, self._batch)
-        no_token = np.isin(scheduled.slots, [*self._failures, *self._pooler.slots])
-        rows = np.flatnonzero(scheduled.samples & ~no_token)
+        rows = self._sampling_rows(scheduled)
         pieces = prompt_pieces(inputs, self._batch)
-        wanted = np.concatenate(
-            [
-                inputs.query_start[1:][rows] - 1,
-                *(np.arange(piece.token, piece.token + piece.length) for piece in pieces),
-            ]
-        )
-        self._metadata = [
-            attention_metadata(inputs, self._batch, group)
-            for group in range(len(self._batch.block_tables))
-        ]
+        wanted = inputs.query_start[1:][rows] - 1
+        if pieces:
+            wanted = np.concatenate(
+                [wanted, *(np.arange(p.token, p.token + p.length) for p in pieces)]
+            )
+        self._metadata = attention_metadata(inputs, self._batch)
         hidden_pieces = self._pooler.pieces(inputs, scheduled.samples)
         logits, pooled, failures = self._compute(inputs, wanted, hidden_pieces)
         self._forward = _Forward(scheduled, rows, pieces, logits, pooled, failures)
@@ -125,11 +120,13 @@ class CpuModelRunner(ModelRunner):
             forward.pieces, forward.logits[len(rows) :], self._batch, self._sampler
         )
         num_sampled = np.zeros(scheduled.num_rows, dtype=np.int32)
-        failures = {
-            slot: self._failures[slot]
-            for slot in (scheduled.slots.tolist() if self._failures else ())
-            if slot in self._failures
-        } | forward.failures
+        failures = forward.failures
+        if self._failures:
+            failures = {
+                slot: self._failures[slot]
+                for slot in scheduled.slots.tolist()
+                if slot in self._failures
+            } | failures
         output = ModelRunnerOutput(
             num_sampled=num_sampled,
             token_ids=np.zeros(0, dtype=np.int32),
@@ -139,20 +136,29 @@ class CpuModelRunner(ModelRunner):
         )
         if not len(rows):
             return output
-        sampled = self._processors.sample(
-            self._sampler, forward.logits[: len(rows)], scheduled.slots[rows]
-        )
-        good = np.ones(len(rows), dtype=np.bool_)
-        for index, failure in sampled.failures.items():
-            good[index] = False
-            failures[int(scheduled.slots[rows[index]])] = failure
-        output.token_ids = sampled.token_ids[good]
-        num_sampled[rows[good]] = 1
-        self._batch.append_tokens(scheduled.slots[rows[good]], output.token_ids)
+        slots = scheduled.slots[rows]
+        sampled = self._processors.sample(self._sampler, forward.logits[: len(rows)], slots)
+        token_ids, good = sampled.token_ids, rows
+        if sampled.failures:
+            kept = np.ones(len(rows), dtype=np.bool_)
+            for index, failure in sampled.failures.items():
+                kept[index] = False
+                failures[int(slots[index])] = failure
+            token_ids, good, slots = token_ids[kept], rows[kept], slots[kept]
+        output.token_ids = token_ids
+        num_sampled[good] = 1
+        self._batch.append_tokens(slots, token_ids)
         if sampled.logprobs is not None and sampled.logprob_rows is not None:
             output.logprobs = sampled.logprobs
             output.logprob_rows = rows[sampled.logprob_rows].astype(np.int32)
         return output
+
+    def _sampling_rows(self, scheduled: SchedulerOutput) -> npt.NDArray[np.int64]:
+        """Rows that get a token."""
+        samples = scheduled.samples
+        if self._failures or self._pooler.slots:
+            samples = samples & ~np.isin(scheduled.slots, [*self._failures, *self._pooler.slots])
+        return np.flatnonzero(samples)
 
     def _compute(
         self, inputs: StepInputs, logit_rows: npt.NDArray[np.int64], pieces: list[HiddenPiece]

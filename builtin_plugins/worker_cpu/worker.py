@@ -20,7 +20,9 @@ from builtin_plugins.worker_cpu.memory import (
 )
 from builtin_plugins.worker_cpu.profile import TraceRecorder
 from builtin_plugins.worker_cpu.runner import CpuModelRunner
+from builtin_plugins.worker_cpu.threads import set_compute_threads
 from builtin_plugins.worker_cpu.weights import given_tensors
+from framework.sdk import native
 from framework.sdk.logits_processors import LogitsProcessors
 from framework.sdk.sleep import SleepState
 from hookspecs.config import Dtype
@@ -36,12 +38,10 @@ from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutp
 __all__ = ["CpuWorker"]
 
 _DEVICE = "cpu"
-_AUTO_ATTENTION = "sdpa"
-"""The faster one in `python -m benchmarks attention-backends`."""
 
 
 class CpuWorker(Worker):
-    """Everything runs in the caller's thread, and in torch's own compute threads."""
+    """Everything runs in the caller's thread, and in the compute threads of torch and kernels."""
 
     capabilities: ClassVar[frozenset[WorkerCapability]] = frozenset(
         {
@@ -66,6 +66,8 @@ class CpuWorker(Worker):
         """Of the model, also while it is not there."""
         self._sleep = SleepState()
         self._recorder = TraceRecorder(context.rank)
+        self._threads = 1
+        self._loader_name = ""
 
     @classmethod
     def rate(cls) -> int:
@@ -76,16 +78,17 @@ class CpuWorker(Worker):
         return _DEVICE
 
     def init_device(self) -> None:
-        threads = self.context.config.executor.threads
-        if threads is not None:
-            torch.set_num_threads(threads)
+        self._threads = set_compute_threads(self.context.config.executor.threads)
 
     def load_model(self) -> None:
         """UnsupportedModelError also when the attention backend lacks what the model needs."""
         config = self.context.config
         self._model = self._read_model()
+        lacking = native.available()
         name = config.executor.attention
-        name = _AUTO_ATTENTION if name == "auto" else name
+        if name == "auto":
+            # `cpu_paged` is the faster one where its kernels can be compiled.
+            name = "cpu_paged" if lacking is None else "sdpa"
         self._backend = self.context.create_attention(name, _DEVICE)
         # Capabilities for types are named as the types.
         needs = self._model.attention_features | (
@@ -99,6 +102,11 @@ class CpuWorker(Worker):
                 f"attention backend {name!r} does not have. Choose another one "
                 "(executor.attention)."
             )
+        kernels = "native" if lacking is None else f"of torch only ({lacking.splitlines()[0]})"
+        self.context.report(
+            f"compute: {self._threads} thread{'s' * (self._threads > 1)}, kernels {kernels}, "
+            f"attention {name}, loader {self._loader_name}"
+        )
         self.context.report(weights_line(self._model.weight_bytes, self._dtype.value))
 
     def kv_layer_specs(self) -> list[KVLayerSpec]:
@@ -194,8 +202,10 @@ class CpuWorker(Worker):
         return Dtype.FLOAT32 if dtype is Dtype.AUTO else dtype
 
     def _read_model(self) -> LoadedModel:
-        loader = self.context.create_loader()
-        return loader.load(self.context.model, dtype=self._dtype.value, device=_DEVICE)
+        dtype = self._dtype.value
+        loader = self.context.create_loader(dtype=dtype, device=_DEVICE)
+        self._loader_name = loader.context.name
+        return loader.load(self.context.model, dtype=dtype, device=_DEVICE)
 
     def _wake_weights(self) -> None:
         assert self._runner is not None

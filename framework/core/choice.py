@@ -1,5 +1,5 @@
-"""Choosing a model source and a worker where the configuration says `auto`: the one in the
-launcher, the other in the core process."""
+"""Choosing a model source, a worker and a model loader where the configuration says `auto`: the
+first in the launcher, the others in the core process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from framework.plugins.discovery import Source
 from framework.plugins.failure import describe
 from framework.plugins.manager import PluginManager
 from framework.plugins.registry import RegisteredProvider
-from hookspecs.contracts.model import ModelSource, ResolvedModel
+from hookspecs.contracts.model import LoaderCapability, ModelLoader, ModelSource, ResolvedModel
 from hookspecs.contracts.worker import Worker
 from hookspecs.errors import (
     FrameworkError,
     ModelNotFoundError,
     ProviderError,
     ProviderNotFoundError,
+    UnsupportedModelError,
 )
 
-__all__ = ["choose_worker", "resolve_model", "with_worker_hint"]
+__all__ = ["choose_loader", "choose_worker", "resolve_model", "with_worker_hint"]
 
 logger = logging.getLogger("framework.core")
 
@@ -94,8 +95,59 @@ def choose_worker(plugins: PluginManager) -> str:
     return best[1]
 
 
+def choose_loader(
+    plugins: PluginManager,
+    model: ResolvedModel,
+    *,
+    dtype: str,
+    device: str,
+    report: Callable[[str], None],
+) -> str:
+    """The configured model loader, or the one that rates this model highest; of equals the first
+    by name. Says which, and why not the others. UnsupportedModelError when none takes it."""
+    settings = plugins.config.model
+    if settings.loader != "auto":
+        return settings.loader
+    rated: dict[str, int] = {}
+    declined: list[str] = []
+    for registered in plugins.providers("model_loader"):
+        name = registered.provider.name
+        if not _may_be_chosen(plugins, registered):
+            continue
+        if (
+            settings.quantization is not None
+            and LoaderCapability.QUANTIZATION not in registered.provider.capabilities
+        ):
+            declined.append(f"{name!r}: does not declare {LoaderCapability.QUANTIZATION}")
+            continue
+        try:
+            rating = cast(type[ModelLoader], import_target(registered)).rate(
+                model, dtype=dtype, device=device, quantization=settings.quantization
+            )
+        except UnsupportedModelError as error:
+            declined.append(f"{name!r}: {error}")
+            continue
+        except Exception as error:
+            logger.warning("model loader %r is not considered: %s", name, describe(error))
+            declined.append(f"{name!r}: {describe(error)}")
+            continue
+        if rating > 0:
+            rated[name] = rating
+        else:
+            declined.append(f"{name!r}: rates it {rating}")
+    if not rated:
+        raise UnsupportedModelError(
+            f"model.loader is auto, but no model loader takes model {model.name!r} as {dtype} on "
+            f"{device or 'this device'}: {'; '.join(declined) or 'none may be chosen'}. Name one "
+            "to force it (model.loader)"
+        )
+    best = min(rated, key=lambda name: (-rated[name], name))
+    report(f"model loader {best!r}" + (f"; not {'; '.join(declined)}" if declined else ""))
+    return best
+
+
 def _may_be_chosen(plugins: PluginManager, registered: RegisteredProvider) -> bool:
-    """Installed is not selected: a third-party worker takes part in `auto` when its plugin is
+    """Installed is not selected: a third-party provider takes part in `auto` when its plugin is
     enabled by name, or was given to `launch`."""
     ref = registered.ref
     return ref.source is not Source.ENTRY_POINT or ref.name in plugins.config.plugins.enable

@@ -48,7 +48,10 @@ def check_features(plugins: PluginManager, worker: str, report: Callable[[str], 
         ),
         "model.quantization": (
             config.model.quantization is not None,
-            [_Need("model_loader", loader, LoaderCapability.QUANTIZATION)],
+            # With `auto` the loader is chosen among those that declare it.
+            [_Need("model_loader", loader, LoaderCapability.QUANTIZATION)]
+            if loader != "auto"
+            else [],
         ),
     }
     for setting, (wanted, needs) in explicit.items():

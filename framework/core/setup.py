@@ -11,9 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import cast
 
-from framework.core.choice import choose_worker, with_worker_hint
+from framework.core.choice import choose_loader, choose_worker, with_worker_hint
 from framework.core.engine import EngineCore
 from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
@@ -254,10 +255,13 @@ def _make_executor(
     config = plugins.config
     processors = RequestProcessors(plugins)
 
-    def create_loader() -> ModelLoader:
-        return cast(
-            ModelLoader, plugins.create("model_loader", config.model.loader, progress=progress)
-        )
+    @cache
+    def loader_name(dtype: str, device: str) -> str:
+        return choose_loader(plugins, model, dtype=dtype, device=device, report=report)
+
+    def create_loader(*, dtype: str = model.info.dtype, device: str = "") -> ModelLoader:
+        name = loader_name(dtype, device)
+        return cast(ModelLoader, plugins.create("model_loader", name, progress=progress))
 
     def create_sampler(context: SamplerContext) -> Sampler:
         return cast(

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from builtin_plugins.sampler_default.compiled_draws import Draw, best_draw
 from builtin_plugins.sampler_default.counter_rng import uniforms
 from builtin_plugins.sampler_default.draws import DrawColumns, draw
 from hookspecs.contracts.logits import SampledBatch, Sampler
@@ -176,14 +177,46 @@ def test_filters_of_equal_logits_keep_exactly_the_lowest_ids(
     assert tokens.max() >= 0.85 * (kept - 1)
 
 
-def test_smallest_uniform_draws_no_token_of_weight_zero() -> None:
+_DRAWS: list[Draw] = [draw, best_draw(torch.device("cpu"))]
+"""With torch, and as it is where kernels can be compiled."""
+
+
+@pytest.mark.parametrize("draw_tokens", _DRAWS)
+@pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (1 - 2**-53, 2)])
+def test_no_uniform_draws_a_token_of_weight_zero(
+    draw_tokens: Draw, uniform: float, token: int
+) -> None:
     columns = DrawColumns(
         temperature=np.ones(2),
         min_p=np.zeros(2),
         top_k=np.array([4, 3]),
         top_p=np.ones(2),
-        uniforms=np.zeros(2),
+        uniforms=np.full(2, uniform),
         filtered=np.array([False, True]),
     )
-    logits = torch.tensor([[-torch.inf, 1.0, 2.0, 0.0]] * 2)
-    assert draw(logits, columns).tolist() == [1, 1]
+    logits = torch.tensor([[-torch.inf, 1.0, 2.0, -torch.inf]] * 2)
+    assert draw_tokens(logits, np.arange(2), columns).tolist() == [token, token]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32), vocab=st.sampled_from([1, 2, 31, 33, 700, 9000]))
+def test_kernel_and_torch_draw_the_same(data: st.DataObject, seed: int, vocab: int) -> None:
+    rng, rows = np.random.default_rng(seed), 5
+    logits = rng.normal(0, 1, (rows, vocab)) * data.draw(st.sampled_from([0.0, 0.1, 1, 3, 100]))
+    if data.draw(st.booleans()):
+        logits = logits.round()  # equal ones
+    if data.draw(st.booleans()):
+        logits[:, 1:][:, rng.random(vocab - 1) < 0.5] = -np.inf
+    columns = DrawColumns(
+        temperature=rng.choice([1e-5, 0.3, 1.0, 2.0], rows),
+        min_p=rng.choice([0, 0, 1e-6, 0.2, 1.0], rows),
+        top_k=np.minimum(vocab, rng.choice([vocab, vocab, 1, 5, 300], rows)),
+        top_p=rng.choice([1, 0.999, 0.9, 0.5, 1e-6], rows),
+        uniforms=rng.random(rows),
+        filtered=np.zeros(rows, dtype=np.bool_),
+    )
+    columns.filtered = (columns.min_p > 0) | (columns.top_k < vocab) | (columns.top_p < 1)
+    tensor = torch.as_tensor(logits.astype(np.float32))
+    order = rng.permutation(rows)
+    first, second = (each(tensor, order, columns).tolist() for each in _DRAWS)
+    assert first == second

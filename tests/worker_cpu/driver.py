@@ -114,7 +114,7 @@ class Driver:
                 config=self.config,
                 model=model,
                 max_model_len=model.info.max_model_len,
-                create_loader=lambda: make_loader(ModelLoaderContext(config=self.config)),
+                create_loader=lambda **_: make_loader(ModelLoaderContext(config=self.config)),
                 create_sampler=make_sampler,
                 create_attention=self._create_attention,
                 report=self.reports.append,

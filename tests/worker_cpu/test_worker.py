@@ -50,7 +50,7 @@ def test_layer_specs(checkpoint: Checkpoint) -> None:
 def test_memory_ledger(checkpoint: Checkpoint) -> None:
     driver = Driver(checkpoint("llama"))
     assert driver.worker.available_kv_bytes() == 2**20
-    weights, cache, kv = driver.reports
+    _compute, weights, cache, kv = driver.reports
     assert weights.startswith("memory: weights") and "float32" in weights
     # 2 layers x key and value x 2 heads x 8 x 4 bytes x 4 tokens
     assert "400 blocks of 4 tokens, 1024 bytes a block" in cache

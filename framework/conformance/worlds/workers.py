@@ -12,7 +12,7 @@ from framework.conformance.subject import Settings, Subject, merged
 from framework.conformance.worlds.makers import PartMaker
 from framework.conformance.worlds.tiny_model import is_tiny_model, tiny_model_settings
 from framework.conformance.worlds.worker_kernel import WorkerKernel
-from framework.core.choice import resolve_model
+from framework.core.choice import choose_loader, resolve_model
 from framework.core.kv_setup import make_kv_config
 from framework.core.request import Request
 from framework.launcher import Engine
@@ -47,10 +47,10 @@ class WorkerWorld:
         """`settings` on top of those of the subject."""
         given = merged(settings, subject.given)
         self.subject = Subject(subject.plugin, "worker", subject.provider, given)
-        manager = self.subject.manager()
-        self._config = manager.config
+        self._manager = self.subject.manager()
+        self._config = self._manager.config
         self._make = PartMaker(self.subject)
-        self.model = resolve_model(manager, lambda what, fraction: None)
+        self.model = resolve_model(self._manager, lambda what, fraction: None)
         self.vocab_size = self.model.info.vocab_size
         self.is_tiny_model = is_tiny_model(self.model.path)
         """Whether the model is the one of the kit, whose weights are known."""
@@ -76,10 +76,16 @@ class WorkerWorld:
                 device=context.device,
             )
 
+        def create_loader(*, dtype: str = self.model.info.dtype, device: str = "") -> Any:
+            name = choose_loader(
+                self._manager, self.model, dtype=dtype, device=device, report=lambda line: None
+            )
+            return self._named("model_loader", name)
+
         fields: dict[str, Any] = {
             "model": self.model,
             "max_model_len": self.max_model_len,
-            "create_loader": lambda: self._named("model_loader", config.model.loader),
+            "create_loader": create_loader,
             "create_sampler": create_sampler,
             "create_attention": lambda name, device: self._named(
                 "attention_backend", name, device=device, block_size=BLOCK_SIZE
