@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
+from builtin_plugins.executor_uniproc.completed import CompletedFuture
 from hookspecs.contracts.executor import Executor, ExecutorCapability, ExecutorContext
 from hookspecs.contracts.worker import Worker
 from hookspecs.errors import EngineDeadError
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
-T = TypeVar("T")
+__all__ = ["UniprocExecutor"]
 
 
 class UniprocExecutor(Executor):
@@ -23,7 +24,7 @@ class UniprocExecutor(Executor):
     def __init__(self, context: ExecutorContext) -> None:
         super().__init__(context)
         self._worker: Worker | None = None
-        self._forward: Future[None] = Future()
+        self._forward: Future[None] = CompletedFuture()
         """The last one."""
 
     @property
@@ -49,15 +50,19 @@ class UniprocExecutor(Executor):
         self.worker.initialize_kv_cache(kv_config)
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
-        self._forward = _completed(lambda: self.worker.execute_model(scheduled))
+        try:
+            self.worker.execute_model(scheduled)
+            self._forward = CompletedFuture()
+        except Exception as error:
+            self._forward = CompletedFuture(error=error)
         return self._forward
 
     def sample_tokens(self, grammar: GrammarOutput | None) -> Future[ModelRunnerOutput]:
-        def sample() -> ModelRunnerOutput:
+        try:
             self._forward.result()  # A forward that failed left nothing to sample from.
-            return self.worker.sample_tokens(grammar)
-
-        return _completed(sample)
+            return CompletedFuture(self.worker.sample_tokens(grammar))
+        except Exception as error:
+            return CompletedFuture(error=error)
 
     def collective_rpc(
         self, command: str, args: Sequence[Any] = (), *, timeout: float | None = None
@@ -78,12 +83,3 @@ class UniprocExecutor(Executor):
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.shutdown()
-
-
-def _completed(call: Callable[[], T]) -> Future[T]:
-    future: Future[T] = Future()
-    try:
-        future.set_result(call())
-    except Exception as error:
-        future.set_exception(error)
-    return future

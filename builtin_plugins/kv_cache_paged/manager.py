@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from builtin_plugins.kv_cache_paged.groups import blocks_of, group_shapes
+from builtin_plugins.kv_cache_paged.groups import group_shapes
 from builtin_plugins.kv_cache_paged.pool import NULL_BLOCK, BlockPool
 from builtin_plugins.kv_cache_paged.prefix import longest_prefix
 from hookspecs.contracts.kv_cache import KVCacheCapability, KVCacheContext, KVCacheManager
@@ -32,8 +32,12 @@ class PagedKVCacheManager(KVCacheManager):
     def __init__(self, context: KVCacheContext) -> None:
         super().__init__(context)
         config = context.kv_config
+        self._requests = context.requests
         self._block_size = config.block_size
         self._groups = group_shapes(config, context.max_num_batched_tokens)
+        self._windowed = [
+            (group, shape) for group, shape in enumerate(self._groups) if shape.window is not None
+        ]
         self._pool = BlockPool(config.num_blocks, context.eviction)
         self._caching = context.config.cache.enable_prefix_caching
         slots = context.max_num_seqs
@@ -42,9 +46,11 @@ class PagedKVCacheManager(KVCacheManager):
         self._passed = [[0] * slots for _ in self._groups]
         self._capacity = np.zeros(slots, dtype=np.int32)
         # Leading blocks that a slot took over from the cache, and so did not write.
-        self._hits = np.zeros(slots, dtype=np.int32)
+        self._hits = [0] * slots
         # Complete blocks of a slot that other requests may find already.
-        self._published = np.zeros(slots, dtype=np.int32)
+        self._published = [0] * slots
+        # Computed tokens with which the next one is complete.
+        self._next_complete = np.full(slots, self._block_size, dtype=np.int32)
         self._stats = PrefixCacheStats()
         self._evictions_reported = 0
 
@@ -83,12 +89,13 @@ class PagedKVCacheManager(KVCacheManager):
         self, request: RequestView, num_tokens: int, cached: CachedPrefix | None = None
     ) -> bool:
         """Whether `allocate` with the same arguments would succeed. No side effect."""
-        target = blocks_of(num_tokens, self._block_size)
-        pool = self._pool
+        pool, target = self._pool, -(-num_tokens // self._block_size)
         available = pool.num_free
         if cached is None:
-            held = int(self._capacity[request.slot]) // self._block_size
-            available += sum(pool.references(block) == 1 for block in self._leaving(request.slot))
+            held = len(self._tables[0][request.slot])
+            if self._windowed:
+                leaving = self._leaving(request.slot)
+                available += sum(pool.references(block) == 1 for block in leaving)
         else:
             held = cached.num_tokens // self._block_size
             # Hits that nobody uses are counted as free, but will be in use.
@@ -111,15 +118,17 @@ class PagedKVCacheManager(KVCacheManager):
         if not self.can_allocate(request, num_tokens, cached):
             return None
         slot = request.slot
-        if cached is None:
-            self._pass_window(slot)
-        else:
+        if cached is not None:
             self._take_over(slot, cached)
-        target = blocks_of(num_tokens, self._block_size)
+        elif self._windowed:
+            self._pass_window(slot)
+        target = -(-num_tokens // self._block_size)
+        take = self._pool.take
         appended = []
         for tables in self._tables:
-            new = [self._pool.take() for _ in range(target - len(tables[slot]))]
-            tables[slot] += new
+            table = tables[slot]
+            new = [take() for _ in range(target - len(table))]
+            table += new
             appended.append(new)
         self._capacity[slot] = len(self._tables[0][slot]) * self._block_size
         if cached is None:
@@ -131,16 +140,20 @@ class PagedKVCacheManager(KVCacheManager):
         completed a block cost more than an array operation."""
         if not self._caching:
             return
-        complete = self.context.requests.num_computed_tokens[slots] // self._block_size
-        grown = complete > self._published[slots]
-        for slot, blocks in zip(slots[grown].tolist(), complete[grown].tolist(), strict=True):
-            self._publish(slot, blocks)
+        index = slots.astype(np.intp)
+        computed = self._requests.num_computed_tokens[index]
+        complete = computed >= self._next_complete[index]
+        if np.count_nonzero(complete):
+            for slot, tokens in zip(
+                index[complete].tolist(), computed[complete].tolist(), strict=True
+            ):
+                self._publish(slot, tokens // self._block_size)
 
     def free(self, slot: int, *, keep: bool = True) -> None:
         """Take back all blocks of a slot, last first over all groups. Without `keep` those that
         the request wrote are forgotten, those that it only read stay cached."""
         tables = [tables[slot] for tables in self._tables]
-        hits = int(self._hits[slot])
+        hits = self._hits[slot]
         if not keep:
             self._forget_passed(slot, hits)
         for index in range(len(tables[0]) - 1, -1, -1):
@@ -151,7 +164,8 @@ class PagedKVCacheManager(KVCacheManager):
             table.clear()
             self._passed[group][slot] = 0
         self._capacity[slot] = 0
-        self._hits[slot] = self._published[slot] = 0
+        self._hits[slot] = 0
+        self._set_published(slot, 0)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content. False, with nothing changed, while blocks are in use."""
@@ -209,19 +223,16 @@ class PagedKVCacheManager(KVCacheManager):
     def _leaving(self, slot: int) -> list[int]:
         """Blocks of a slot that no token to come needs, of all groups."""
         blocks: list[int] = []
-        computed = int(self.context.requests.num_computed_tokens[slot])
-        for group, shape in enumerate(self._groups):
-            if shape.window is not None:
-                table, passed = self._tables[group][slot], self._passed[group][slot]
-                blocks += table[passed : min(len(table), shape.first_needed(computed))]
+        for group, shape in self._windowed:
+            computed = int(self._requests.num_computed_tokens[slot])
+            table, passed = self._tables[group][slot], self._passed[group][slot]
+            blocks += table[passed : min(len(table), shape.first_needed(computed))]
         return blocks
 
     def _pass_window(self, slot: int) -> None:
         """Free the blocks that the windows have passed, and replace them by null."""
-        computed = int(self.context.requests.num_computed_tokens[slot])
-        for group, shape in enumerate(self._groups):
-            if shape.window is None:
-                continue
+        for group, shape in self._windowed:
+            computed = int(self._requests.num_computed_tokens[slot])
             table, passed = self._tables[group][slot], self._passed[group][slot]
             end = min(len(table), shape.first_needed(computed))
             for index in range(end - 1, passed - 1, -1):
@@ -232,11 +243,11 @@ class PagedKVCacheManager(KVCacheManager):
     def _forget_passed(self, slot: int, hits: int) -> None:
         """Forget what a slot wrote and a window has passed. The table does not name these blocks
         any more, so equal ones of other requests go too."""
-        published = int(self._published[slot])
-        for group, shape in enumerate(self._groups):
+        published = self._published[slot]
+        for group, shape in self._windowed:
             end = min(self._passed[group][slot], published)
             if end > hits:
-                hashes = self.context.requests.at(slot).block_hashes
+                hashes = self._requests.at(slot).block_hashes
                 for index in range(hits, end):
                     self._pool.forget_key(hashes[index] + shape.key_suffix)
 
@@ -251,14 +262,19 @@ class PagedKVCacheManager(KVCacheManager):
                     self._pool.touch(block)
             self._tables[group][slot] = list(blocks)
             self._passed[group][slot] = blocks.count(NULL_BLOCK)
-        self._hits[slot] = self._published[slot] = cached.num_tokens // self._block_size
+        self._hits[slot] = hits = cached.num_tokens // self._block_size
+        self._set_published(slot, hits)
 
     def _publish(self, slot: int, num_complete: int) -> None:
-        hashes = self.context.requests.at(slot).block_hashes
-        start, end = int(self._published[slot]), min(num_complete, len(hashes))
+        hashes = self._requests.at(slot).block_hashes
+        start, end = self._published[slot], min(num_complete, len(hashes))
         for shape, tables in zip(self._groups, self._tables, strict=True):
             table = tables[slot]
             for index in range(start, end):
                 if table[index] != NULL_BLOCK:
                     self._pool.publish(table[index], hashes[index] + shape.key_suffix)
-        self._published[slot] = max(start, end)
+        self._set_published(slot, max(start, end))
+
+    def _set_published(self, slot: int, num_blocks: int) -> None:
+        self._published[slot] = num_blocks
+        self._next_complete[slot] = (num_blocks + 1) * self._block_size

@@ -12,6 +12,9 @@ not grow, and starve those that are above it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from typing import NamedTuple
+
 from builtin_plugins.policies.options import FairShareOptions
 from hookspecs.contracts.policy import (
     OrderKey,
@@ -29,6 +32,17 @@ _SWEEP_AT = 1024
 """Idle tenants that are remembered before those without effect are dropped."""
 
 
+class _Waiting(NamedTuple):
+    """A request that waits, or has started since it was looked at."""
+
+    resumed: int
+    """0: preempted."""
+    arrival: int
+    request: RequestView
+    unpaid: int
+    """Tokens that it will be charged."""
+
+
 class _Tenant:
     """What is known of one tenant with unfinished requests."""
 
@@ -37,9 +51,69 @@ class _Tenant:
         """What the counter was raised by, in tokens over weight."""
         self.served = served
         """Tokens served to it before it became active."""
-        self.requests: dict[str, RequestView] = {}
-        self.tail = 0.0
-        """Key of the next request to be queued."""
+        self.requests: dict[str, _Waiting | None] = {}
+        """None: it runs."""
+        self.queue: list[_Waiting] = []
+        """In order: preempted first, then by arrival."""
+        self.unpaid = 0
+        """Of all in the queue."""
+        self.time: float | None = None
+        """The step that what follows belongs to."""
+        self.counter = 0.0
+        self.charged = 0
+        """How many of the queue were charged in advance, from its beginning."""
+        self.ahead = 0
+        """Their unpaid tokens."""
+        self.aheads: dict[str, int] = {}
+        """Of each of them, the unpaid tokens of those before it."""
+
+    def begin(self, time: float, counter: float) -> None:
+        """A step begins: nobody is charged in advance."""
+        self.time, self.counter = time, counter
+        self.charged = self.ahead = 0
+        self.aheads.clear()
+        while self.queue and self._drop_started(self.queue[0]):
+            pass
+
+    def add(self, waiting: _Waiting) -> None:
+        """A request is queued."""
+        insort(self.queue, waiting)
+        self.unpaid += waiting.unpaid
+        self.requests[waiting.request.request_id] = waiting
+        if self.queue[-1] is waiting:  # those before it need not be looked at
+            self.aheads[waiting.request.request_id] = self.unpaid - waiting.unpaid
+        elif self.charged and waiting < self.queue[self.charged]:
+            self.charged += 1
+            self.ahead += waiting.unpaid
+            self.aheads[waiting.request.request_id] = 0
+
+    def remove(self, waiting: _Waiting) -> None:
+        """A request waits no more."""
+        place = bisect_left(self.queue, waiting)
+        del self.queue[place]
+        self.unpaid -= waiting.unpaid
+        if place < self.charged:
+            self.charged -= 1
+            self.ahead -= waiting.unpaid
+
+    def unpaid_before(self, waiting: _Waiting) -> int:
+        """Tokens that those before it in the queue will be charged. O(1) for the first one that
+        was not asked about in this step."""
+        request_id = waiting.request.request_id
+        while request_id not in self.aheads:
+            first = self.queue[self.charged]
+            if not self._drop_started(first):
+                self.aheads.setdefault(first.request.request_id, self.ahead)
+                self.ahead += first.unpaid
+                self.charged += 1
+        return self.aheads[request_id]
+
+    def _drop_started(self, waiting: _Waiting) -> bool:
+        if waiting.request.status is not RequestStatus.RUNNING:
+            return False
+        self.remove(waiting)
+        self.requests[waiting.request.request_id] = None
+        return True
 
 
 class FairSharePolicy(SchedulingPolicy):
@@ -47,8 +121,8 @@ class FairSharePolicy(SchedulingPolicy):
 
     A tenant's waiting requests are charged in advance, each with the tokens of those before
     it: so one step that starts several requests spreads them over tenants too. Tokens are paid
-    for once: what a preempted request computes again is not charged a second time. Keys are
-    computed once a step (a new `view.now`) for all waiting requests, O(n log n).
+    for once: what a preempted request computes again is not charged a second time. A key costs the
+    same whatever the number of those that wait: a step asks for that of the first of each tenant.
     """
 
     capabilities = frozenset({PolicyCapability.DYNAMIC_ORDER})
@@ -63,31 +137,39 @@ class FairSharePolicy(SchedulingPolicy):
         self._last_to_leave: str | None = None
         self._left: dict[str, int] = {}
         """Tenants that became idle since another became active; tokens served to each before."""
-        self._keys: dict[str, float] = {}
-        self._keys_time: float | None = None
         self._sweep_at = _SWEEP_AT
 
     def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
         """(virtual time at which its tenant's turn comes to it,)"""
-        key = self._keys.get(request.request_id)
-        if key is None:  # It comes last of its tenant's: the others need not be looked at.
-            tenant = self._active.get(request.tenant) or self._join(request.tenant, view)
-            tenant.requests[request.request_id] = request
-            key = self._queue(request, tenant)
-        elif view.now != self._keys_time:
-            self._keys_time = view.now
-            self._keys.clear()
-            for name, tenant in self._active.items():
-                self._charge(name, tenant, view)
-            key = self._keys[request.request_id]
-        return (key,)
+        name = request.tenant
+        tenant = self._active.get(name) or self._join(name, view)
+        if tenant.time != view.now:
+            tenant.begin(view.now, self._counter(name, tenant.lift, view))
+        if request.status is RequestStatus.RUNNING:
+            return (tenant.counter,)
+        waiting = tenant.requests.get(request.request_id)
+        resumed = int(request.status is not RequestStatus.PREEMPTED)
+        # One that has an output was preempted, and has computed all of its tokens but the last.
+        unpaid = 1 if request.num_output_tokens else request.num_tokens
+        if waiting is None or (waiting.resumed, waiting.unpaid) != (resumed, unpaid):
+            if waiting is not None:
+                tenant.remove(waiting)
+            waiting = _Waiting(resumed, request.arrival, request, unpaid)
+            tenant.add(waiting)
+        return (tenant.counter + tenant.unpaid_before(waiting) / self._weight(name),)
+
+    def order_group(self, request: RequestView) -> str:
+        """Its tenant."""
+        return request.tenant
 
     def on_finish(self, request: RequestView, reason: FinishReason) -> None:
         """Forget the request; with its last one the tenant becomes idle."""
-        self._keys.pop(request.request_id, None)
         tenant = self._active.get(request.tenant)
-        if tenant is None or tenant.requests.pop(request.request_id, None) is None:
+        if tenant is None or request.request_id not in tenant.requests:
             return
+        waiting = tenant.requests.pop(request.request_id)
+        if waiting is not None:
+            tenant.remove(waiting)
         if not tenant.requests:
             del self._active[request.tenant]
             self._idle[request.tenant] = tenant.lift
@@ -100,33 +182,12 @@ class FairSharePolicy(SchedulingPolicy):
     def _counter(self, tenant: str, lift: float, view: SchedulerView) -> float:
         return view.served_tokens(tenant) / self._weight(tenant) + lift
 
-    def _charge(self, name: str, tenant: _Tenant, view: SchedulerView) -> None:
-        """Set the keys of all requests of a tenant."""
-        counter = tenant.tail = self._counter(name, tenant.lift, view)
-        waiting = []
-        for request_id, request in tenant.requests.items():
-            if request.status is RequestStatus.RUNNING:
-                self._keys[request_id] = counter
-            else:
-                waiting.append(request)
-        waiting.sort(key=lambda r: (r.status is not RequestStatus.PREEMPTED, r.arrival))
-        for request in waiting:
-            self._queue(request, tenant)
-
-    def _queue(self, request: RequestView, tenant: _Tenant) -> float:
-        key = self._keys[request.request_id] = tenant.tail
-        # One that has an output was preempted, and has computed all of its tokens but the last.
-        unpaid = 1 if request.num_output_tokens else request.num_tokens
-        tenant.tail += unpaid / self._weight(request.tenant)
-        return key
-
     def _join(self, name: str, view: SchedulerView) -> _Tenant:
         """A tenant becomes active: lift its counter to the floor."""
         self._raise_floor(view)
         lift = self._idle.pop(name, 0.0)
         lift += max(0.0, self._floor - self._counter(name, lift, view))
         tenant = self._active[name] = _Tenant(lift, view.served_tokens(name))
-        tenant.tail = self._counter(name, lift, view)
         self._sweep(view)
         return tenant
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from builtin_plugins.scheduler_continuous.lane import WaitingRequest
 from builtin_plugins.scheduler_continuous.plan import StepPlan
 from builtin_plugins.scheduler_continuous.queues import Queues
 from builtin_plugins.scheduler_continuous.running import RunningRequest
-from builtin_plugins.scheduler_continuous.waiting import WaitingRequest
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.types.kv import CachedPrefix
 from hookspecs.types.request import FinishReason, RequestStatus

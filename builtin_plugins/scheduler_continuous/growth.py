@@ -22,20 +22,20 @@ def plan_running(queues: Queues, budget: int, most_per_row: int) -> StepPlan:
         queues.running.rekey(queues.policies.key)
         plan = _new_plan(queues)
         plan.share(budget, most_per_row)
-    for row in plan.outgrown(queues.kv.capacity):
-        if plan.scheduled[row]:  # it may have been preempted for a row before it
-            _grow(queues, plan, row)
+    for row, end in plan.outgrown(queues.kv.capacity):
+        # It may have been preempted for a row before it.
+        if not plan.preempted or plan.scheduled[row]:
+            _grow(queues, plan, row, end)
     return plan
 
 
 def _new_plan(queues: Queues) -> StepPlan:
-    rows = queues.running.order
-    return StepPlan(rows, queues.running.slots, queues.table)
+    return StepPlan(*queues.running.columns, queues.table)
 
 
-def _grow(queues: Queues, plan: StepPlan, row: int) -> None:
-    """Get the blocks that a row's tokens need, or take the row back."""
-    entry, end = plan.rows[row], plan.end_of(row)
+def _grow(queues: Queues, plan: StepPlan, row: int, end: int) -> None:
+    """Get the blocks that a row's first `end` tokens need, or take the row back."""
+    entry = plan.rows[row]
     while (blocks := queues.kv.allocate(entry.request, end)) is None:
         victim = _select_victim(queues, plan)
         if victim is None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from builtin_plugins.scheduler_continuous.running import RunningRequest
 from hookspecs.contracts.request_view import RequestTable
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.step import BlockColumns, NewRequest, SchedulerOutput
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["StepPlan"]
 
@@ -19,16 +26,26 @@ class StepPlan:
     setting its tokens to 0, whatever was decided for it before.
     """
 
-    def __init__(self, rows: list[RunningRequest], slots: Int32Column, table: RequestTable) -> None:
+    def __init__(
+        self,
+        rows: list[RunningRequest],
+        slots: Int32Column,
+        index: NDArray[np.intp],
+        table: RequestTable,
+    ) -> None:
+        """`index`: the slots, to index columns by."""
         self.rows = rows
         self.slots = slots
-        self.num_tokens: Int32Column = table.num_tokens[slots]
-        self.computed: Int32Column = table.num_computed_tokens[slots]
+        self._index = index
+        self.num_tokens: Int32Column = table.num_tokens[index]
+        self.computed: Int32Column = table.num_computed_tokens[index]
         self.scheduled: Int32Column = self.num_tokens - self.computed
         self.budget = 0
         """Tokens that the step may still take."""
         self.preempted: set[str] = set()
         """Ids of requests preempted by this step."""
+        self._total = 0
+        """Tokens given out."""
         self._row_of: dict[RunningRequest, int] = {}
         self._new_blocks: dict[int, tuple[list[int], ...]] = {}
         self._started: list[NewRequest] = []
@@ -39,20 +56,26 @@ class StepPlan:
         """Hand out `budget` tokens in row order, at most `most_per_row` to each. Returns
         whether they sufficed."""
         scheduled = self.scheduled
-        if most_per_row < budget:
+        wanted = int(np.add.reduce(scheduled))
+        if wanted > most_per_row:  # else no row can want more
             scheduled = np.minimum(scheduled, np.int32(most_per_row))
-        wanted = int(scheduled.sum())
+            wanted = int(scheduled.sum())
         if wanted > budget:
             before = np.cumsum(scheduled) - scheduled
             scheduled = np.clip(budget - before, 0, scheduled).astype(np.int32)
         self.scheduled = scheduled
-        self.budget = max(0, budget - wanted)
+        self._total = min(wanted, budget)
+        self.budget = budget - self._total
         return wanted <= budget
 
-    def outgrown(self, capacity: Int32Column) -> list[int]:
-        """Rows whose tokens do not fit into the blocks they hold, in order."""
+    def outgrown(self, capacity: Int32Column) -> Sequence[tuple[int, int]]:
+        """Rows whose tokens do not fit into the blocks they hold, in order, each with the tokens
+        that are computed after this step."""
         ends = self.computed + self.scheduled
-        return np.flatnonzero((ends > capacity[self.slots]) & (self.scheduled > 0)).tolist()
+        grown = (ends > capacity[self._index]).nonzero()[0]
+        if not len(grown):
+            return ()
+        return list(zip(grown.tolist(), ends[grown].tolist(), strict=True))
 
     def row_of(self, entry: RunningRequest) -> int:
         """The row of a request that ran before."""
@@ -60,17 +83,15 @@ class StepPlan:
             self._row_of = {entry: row for row, entry in enumerate(self.rows)}
         return self._row_of[entry]
 
-    def end_of(self, row: int) -> int:
-        """Tokens of a row that are computed after this step."""
-        return int(self.computed[row]) + int(self.scheduled[row])
-
     def append_blocks(self, row: int, blocks: tuple[list[int], ...]) -> None:
         """A row got blocks, one list a group."""
         self._new_blocks[row] = blocks
 
     def take_back(self, row: int) -> None:
         """Leave a row out of the step, and its tokens to others."""
-        self.budget += int(self.scheduled[row])
+        tokens = int(self.scheduled[row])
+        self.budget += tokens
+        self._total -= tokens
         self.scheduled[row] = 0
         self._new_blocks.pop(row, None)
 
@@ -80,12 +101,13 @@ class StepPlan:
         self._started_tokens.append(num_scheduled)
         self._started_known.append(len(new.token_ids))
         self.budget -= num_scheduled
+        self._total += num_scheduled
 
     def output(self) -> SchedulerOutput:
         """The decision as the kernel wants it."""
         slots, scheduled, computed = self.slots, self.scheduled, self.computed
         num_tokens = self.num_tokens
-        if not scheduled.all():
+        if np.count_nonzero(scheduled) != len(scheduled):
             kept = scheduled > 0
             slots, scheduled, computed = slots[kept], scheduled[kept], computed[kept]
             num_tokens = num_tokens[kept]
@@ -100,20 +122,17 @@ class StepPlan:
             num_scheduled_tokens=scheduled,
             num_computed_tokens=computed,
             samples=computed + scheduled == num_tokens,
-            total_num_scheduled_tokens=int(scheduled.sum()),
+            total_num_scheduled_tokens=self._total,
             new_requests=self._started,
-            new_blocks=self._block_columns(),
+            new_blocks=self._block_columns() if self._new_blocks else (),
         )
 
     def _block_columns(self) -> tuple[BlockColumns, ...]:
-        if not self._new_blocks:
-            return ()
         slots = self.slots[list(self._new_blocks)]
         columns = []
         for lists in zip(*self._new_blocks.values(), strict=True):
-            indptr = np.zeros(len(lists) + 1, dtype=np.int32)
-            np.cumsum([len(blocks) for blocks in lists], out=indptr[1:])
-            block_ids = np.array([block for blocks in lists for block in blocks], dtype=np.int32)
+            indptr = np.array([0, *accumulate(map(len, lists))], dtype=np.int32)
+            block_ids = np.array(list(chain.from_iterable(lists)), dtype=np.int32)
             columns.append(BlockColumns(slots=slots, indptr=indptr, block_ids=block_ids))
         return tuple(columns)
 

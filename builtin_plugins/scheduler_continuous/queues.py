@@ -6,8 +6,9 @@ waiting -> running (start), running -> waiting (preempt), either -> ending (end)
 
 from __future__ import annotations
 
+from builtin_plugins.scheduler_continuous.lane import WaitingRequest
 from builtin_plugins.scheduler_continuous.running import RunningRequest, RunningSet
-from builtin_plugins.scheduler_continuous.waiting import WaitingQueue, WaitingRequest
+from builtin_plugins.scheduler_continuous.waiting import WaitingQueue
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.contracts.scheduler import SchedulerContext
 from hookspecs.errors import ContractViolation
@@ -32,7 +33,13 @@ class Queues:
 
     def add(self, request: RequestView) -> None:
         """Queue a new or preempted request under the key it has now."""
-        self.waiting.push(WaitingRequest(self.policies.key(request), request))
+        key = self.policies.key(request)
+        placed = self.policies.place(request) if self.policies.dynamic_order else None
+        if placed is None:
+            self.waiting.push(WaitingRequest(key, request))
+        else:
+            group, place = placed
+            self.waiting.push(WaitingRequest(key, request, group=group, place=place))
 
     def start(self, entry: WaitingRequest, cached: CachedPrefix, num_tokens: int) -> NewRequest:
         """Give a waiting request a slot and blocks for its first `num_tokens` tokens;

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hookspecs.contracts.policy import OrderKey
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.types.columns import Int32Column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["RunningRequest", "RunningSet"]
 
@@ -32,6 +36,7 @@ class RunningSet:
         self._by_id: dict[str, RunningRequest] = {}
         self._order: list[RunningRequest] | None = []
         self._slots: Int32Column = np.zeros(0, dtype=np.int32)
+        self._index: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -48,6 +53,7 @@ class RunningSet:
             order = self._order = sorted(self._by_id.values(), key=lambda entry: entry.key)
             # A new array: a step's output refers to the one before.
             self._slots = np.array([entry.slot for entry in order], dtype=np.int32)
+            self._index = self._slots.astype(np.intp)
         return order
 
     @property
@@ -55,6 +61,11 @@ class RunningSet:
         """int32[running]: their slots, in the total order. Not to be changed."""
         _ = self.order
         return self._slots
+
+    @property
+    def columns(self) -> tuple[list[RunningRequest], Int32Column, NDArray[np.intp]]:
+        """`order`, `slots`, and these as what columns are indexed by at the least cost."""
+        return self.order, self._slots, self._index
 
     def add(self, entry: RunningRequest) -> None:
         """A request started."""

@@ -34,6 +34,10 @@ class ScriptedPooler:
         """Slot to the length of its prompt."""
         self._sums: dict[int, NDArray[np.int64]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether any slot holds one."""
+        return bool(self._params)
+
     def add(self, request: NewRequest, params: PoolingParams) -> None:
         """A pooling request starts in its slot."""
         slot = request.slot
@@ -53,8 +57,6 @@ class ScriptedPooler:
     ) -> dict[int, Float32Column]:
         """Slot to vector, of the rows whose prompt ends. `token_ids`: [slots, positions]."""
         vectors: dict[int, Float32Column] = {}
-        if not self._params:
-            return vectors
         for slot, count, computed, samples in scheduled.rows():
             params = self._params.get(slot)
             if params is None:

@@ -19,7 +19,7 @@ from framework.sdk.logits_processors import LogitsProcessors
 from hookspecs.contracts.logits import Sampler
 from hookspecs.contracts.worker import ModelRunner
 from hookspecs.errors import RequestError, UnsupportedFeatureError
-from hookspecs.types.columns import Float32Column, Int32Column, Int64Column
+from hookspecs.types.columns import Float32Column, Int32Column
 from hookspecs.types.step import (
     GrammarOutput,
     LogprobColumns,
@@ -84,18 +84,19 @@ class ScriptedRunner(ModelRunner):
             raise UnsupportedFeatureError("the worker `scripted` does not apply grammar bitmasks")
         scheduled, self._scheduled = self._scheduled, None
         assert scheduled is not None, "sample_tokens comes after execute_model"
-        samples = scheduled.samples & ~self._pooler.pooling[scheduled.slots]
-        rows = np.flatnonzero(samples)
-        slots = scheduled.slots[rows]
+        samples = scheduled.samples
+        step_slots = scheduled.slots.astype(np.intp)
+        if self._pooler:
+            samples = samples & ~self._pooler.pooling[step_slots]
+        rows = samples.nonzero()[0]
+        slots = step_slots[rows]
         tokens = self._next_tokens(self._batch.last_histories(slots))
-        output = ModelRunnerOutput(
-            num_sampled=samples.astype(np.int32),
-            token_ids=tokens,
-            pooled=self._pooler.pool(scheduled, self._batch.token_ids),
-        )
+        output = ModelRunnerOutput(num_sampled=samples.astype(np.int32), token_ids=tokens)
+        if self._pooler:
+            output.pooled = self._pooler.pool(scheduled, self._batch.token_ids)
         if self._prompt_logprobs:
             output.prompt_logprobs = self._prompt_pieces(scheduled)
-        if self._special[scheduled.slots].any():
+        if np.count_nonzero(self._special[step_slots]):
             given = self._follow_scripts(slots, tokens)
             self._sample(rows, slots, given, output)
             good = ~np.isin(slots, list(self._failed))
@@ -154,7 +155,9 @@ class ScriptedRunner(ModelRunner):
         self._sampled.remove(slot)
         self._pooler.remove(slot)
 
-    def _follow_scripts(self, slots: Int32Column, tokens: Int32Column) -> dict[int, Float32Column]:
+    def _follow_scripts(
+        self, slots: NDArray[np.intp], tokens: Int32Column
+    ) -> dict[int, Float32Column]:
         """Put scripted tokens into `tokens`, in place; the scripted logits by index."""
         given = {}
         for index in np.flatnonzero(self._special[slots]).tolist():
@@ -179,8 +182,8 @@ class ScriptedRunner(ModelRunner):
 
     def _sample(
         self,
-        rows: Int64Column,
-        slots: Int32Column,
+        rows: NDArray[np.intp],
+        slots: NDArray[np.intp],
         given: dict[int, Float32Column],
         output: ModelRunnerOutput,
     ) -> None:
@@ -190,7 +193,9 @@ class ScriptedRunner(ModelRunner):
         if not len(chosen):
             return
         placed = {place: given[i] for place, i in enumerate(chosen.tolist()) if i in given}
-        sampled = self._sampled.sample(slots[chosen], output.token_ids[chosen], placed)
+        sampled = self._sampled.sample(
+            slots[chosen].astype(np.int32), output.token_ids[chosen], placed
+        )
         for place, failure in sampled.failures.items():
             self._failed[int(slots[chosen[place]])] = failure
         good = ~np.isin(np.arange(len(chosen)), list(sampled.failures))

@@ -77,7 +77,9 @@ class ScriptedWorker(Worker):
 
     def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:
         max_num_seqs = self.context.config.scheduler.max_num_seqs
-        batch = ScriptedBatch(max_num_seqs, self.context.max_model_len)
+        batch = ScriptedBatch(
+            max_num_seqs, self.context.max_model_len, verified=self._options.verify
+        )
         self.verifier = StepVerifier(kv_config, batch) if self._options.verify else None
         processors = LogitsProcessors(
             self.context.create_logits_processors, self._options.vocab_size

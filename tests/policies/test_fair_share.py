@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builtin_plugins.policies.fair_share import FairSharePolicy
 from builtin_plugins.policies.options import FairShareOptions
-from hookspecs.types.request import FinishReason
+from hookspecs.types.request import FinishReason, RequestStatus
 from tests.mini_kernel import MiniKernel, make_policy
 
 
@@ -178,3 +182,40 @@ def test_backlogged_tenants_stay_close(
     in_engine = kernel.table.num_running or 2
     largest = max(prompt + max_tokens for prompt, max_tokens in lengths)
     assert worst <= 2 * max(in_engine, 2) * largest / min(weights)
+
+
+@settings(max_examples=60, deadline=None)
+@given(choices=st.randoms(use_true_random=False))
+def test_keys_of_a_tenant_grow_by_what_will_be_charged(choices: random.Random) -> None:
+    """In whatever order they are asked for, and whatever happened before."""
+    policy = make_policy(FairSharePolicy, FairShareOptions(weights={"a": 4.0}))
+    kernel = MiniKernel(num_blocks=24, max_num_seqs=3, policies=[policy])
+    for _ in range(25):
+        action = choices.randrange(6)
+        if action < 3:
+            kernel.add(
+                choices.randrange(1, 9), choices.randrange(1, 9), tenant=choices.choice("ab")
+            )
+        elif action == 3 and kernel.requests:
+            kernel.abort(choices.choice(list(kernel.requests.values())))
+        elif action == 4:
+            kernel.scheduler.preempt_all()
+        else:
+            kernel.step()
+        kernel.now += 1.0
+        kernel.view.refresh()
+        for tenant, weight in (("a", 4.0), ("b", 1.0)):
+            waiting = [
+                request
+                for request in kernel.requests.values()
+                if request.tenant == tenant and request.status is not RequestStatus.RUNNING
+            ]
+            waiting.sort(key=lambda r: (r.status is not RequestStatus.PREEMPTED, r.arrival))
+            keys: dict[str, float] = {}
+            for request in choices.sample(waiting, len(waiting)):
+                (keys[request.request_id],) = policy.order_key(request, kernel.view)
+                assert policy.order_group(request) == tenant
+            for before, after in pairwise(waiting):
+                unpaid = 1 if before.num_output_tokens else before.num_tokens
+                grown = keys[after.request_id] - keys[before.request_id]
+                assert grown == pytest.approx(unpaid / weight)
