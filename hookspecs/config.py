@@ -98,7 +98,9 @@ class ModelConfig(Section, frozen=True, kw_only=True):
     source: Annotated[
         str, Meta(description="Model source provider; auto asks each whether the name is its own.")
     ] = "auto"
-    loader: Annotated[str, Meta(description="Model loader provider.")] = "transformers"
+    loader: Annotated[
+        str, Meta(description="Model loader provider; auto: the best for model, type and device.")
+    ] = "auto"
     tokenizer: Annotated[
         str | None, Meta(description="Directory or hub name of another tokenizer; `none` for none.")
     ] = None
@@ -112,9 +114,13 @@ class ModelConfig(Section, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Prompt and output tokens; None: what the model has."),
     ] = None
-    quantization: Annotated[str | None, Meta(description="Quantization method of the loader.")] = (
-        None
-    )
+    quantization: Annotated[
+        str | None,
+        Meta(
+            description="How the loader keeps weights; `native` has int8, int4, gguf (as a GGUF "
+            "file has them). None: in `dtype`."
+        ),
+    ] = None
     seed: Annotated[
         int, Meta(ge=0, le=2**63 - 1, description="Seed of draws for requests that give none.")
     ] = 0
@@ -215,7 +221,7 @@ class ExecutorConfig(Section, frozen=True, kw_only=True):
     ] = 1
     threads: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Compute threads a worker; None: the library's choice."),
+        Meta(description="Compute threads a worker; None: a thread for each usable core."),
     ] = None
 
 

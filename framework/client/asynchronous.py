@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -41,7 +40,7 @@ class AsyncClient:
         self._links = links
         self._ledger = RequestLedger(num_engines)
         self._engines = range(num_engines)
-        self._outputs: deque[EngineCoreOutputs] = deque()
+        self._outputs: list[EngineCoreOutputs] = []
         self._calls: dict[int, asyncio.Future[UtilityResult]] = {}
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,13 +86,17 @@ class AsyncClient:
         for engine_index, own in self._ledger.by_engine(handles).items():
             self._links.send_abort(engine_index, own, reason)
 
-    async def get_outputs(self) -> EngineCoreOutputs:
-        """The next bundle. EngineDeadError once an engine core is gone."""
+    async def get_outputs(self) -> list[EngineCoreOutputs]:
+        """All bundles that have come, in order; at least one. Other tasks get their turn before.
+        EngineDeadError once an engine core is gone."""
+        if self._outputs:
+            await asyncio.sleep(0)
         while not self._outputs:
             self.check_alive()
             self._news.clear()
             await self._news.wait()
-        return self._outputs.popleft()
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
     async def command(self, arguments: CommandArguments) -> Any:
         """Run a registered command on all engine cores. Its errors, and EngineDeadError."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from hookspecs.types.outputs import NOT_FINISHED, EngineCoreOutputs
 
 __all__ = ["RequestLedger"]
@@ -42,10 +40,13 @@ class RequestLedger:
 
     def settle(self, outputs: EngineCoreOutputs) -> None:
         """Forget the requests that an engine says have ended."""
-        ended = outputs.handles[outputs.finish_codes != NOT_FINISHED]
+        ended: list[int] = []
+        codes = outputs.finish_codes.tolist()
+        if codes.count(NOT_FINISHED) < len(codes):
+            ended += outputs.handles[outputs.finish_codes != NOT_FINISHED].tolist()
         if outputs.finished_handles is not None:
-            ended = np.concatenate((ended, outputs.finished_handles))
-        for handle in ended.tolist():
+            ended += outputs.finished_handles.tolist()
+        for handle in ended:
             engine_index = self._engine_of.pop(handle, None)
             if engine_index is not None:
                 self._counts[engine_index] -= 1

@@ -151,16 +151,14 @@ class EngineLinks:
 
     def receive(self, timeout_s: float = 0.0) -> Received | None:
         """The next message that is the caller's; None when there was none in time."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s if timeout_s else 0.0
         while True:
-            wait_s = max(0.0, deadline - time.monotonic())
-            if wait_s and not self._pull.poll(math.ceil(1000 * wait_s)):
-                return None
-            try:
-                parts = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return None
-            frames = [part.buffer for part in parts]
+            frames = self._next_frames()
+            if frames is None:
+                left_s = deadline - time.monotonic() if timeout_s else 0.0
+                if left_s <= 0.0 or not self._pull.poll(math.ceil(1000 * left_s)):
+                    return None
+                continue
             try:
                 kind, body = self._decoder.decode(frames)
                 self._check(kind, body)
@@ -181,6 +179,18 @@ class EngineLinks:
                 if body.plugin and body.plugin not in body.error:
                     signs.death += f" (plugin {body.plugin!r})"
 
+    def _next_frames(self) -> list[Buffer] | None:
+        """Of the next message; None when there is none."""
+        try:
+            part = self._pull.recv(zmq.NOBLOCK, copy=False)
+            frames: list[Buffer] = [part.buffer]
+            while part.more:
+                part = self._pull.recv(zmq.NOBLOCK, copy=False)
+                frames.append(part.buffer)
+        except zmq.Again:
+            return None
+        return frames
+
     def _check(self, kind: MessageKind, body: Any) -> None:
         """TransportError for what can be decoded and still not be true."""
         engine_index = getattr(body, "engine_index", 0)
@@ -188,7 +198,8 @@ class EngineLinks:
             raise TransportError(f"it calls itself engine core {engine_index}")
         if kind is MessageKind.OUTPUTS:
             rows = len(body.handles)
-            lengths = (len(body.num_tokens), len(body.finish_codes), int(body.num_tokens.sum()))
+            counts = body.num_tokens.tolist()
+            lengths = (len(counts), len(body.finish_codes), sum(counts))
             if lengths != (rows, rows, len(body.token_ids)):
                 raise TransportError(f"columns of a bundle have wrong lengths: {lengths}")
 

@@ -50,16 +50,16 @@ def extend_hashes(
     Positions below len(prompt_embeds) are identified by their embedding, not by a token id.
     """
     parent = hashes[-1] if hashes else root
-    for start in range(0, len(token_ids) - block_size + 1, block_size):
-        tokens = array("i", token_ids[start : start + block_size])
-        if sys.byteorder == "big":
-            tokens.byteswap()
-        digest = hashlib.sha256(parent)
-        digest.update(tokens.tobytes())
+    tokens = array("i", token_ids)
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    written, step = tokens.tobytes(), tokens.itemsize * block_size
+    for start in range(0, len(written) - step + 1, step):
+        content = parent + written[start : start + step]
         if prompt_embeds is not None:
-            position = first + start
+            position = first + start // tokens.itemsize
             embeds = prompt_embeds[position : position + block_size]
             if len(embeds):
-                digest.update(_tagged(b"embeds", hashlib.sha256(embeds.tobytes()).digest()))
-        parent = digest.digest()
+                content += _tagged(b"embeds", hashlib.sha256(embeds.tobytes()).digest())
+        parent = hashlib.sha256(content).digest()
         hashes.append(parent)

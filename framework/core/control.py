@@ -42,6 +42,10 @@ class ControlPlane:
 
     def __init__(self) -> None:
         self.state = EngineState.RUNNING
+        self.alive = True
+        """Neither dead nor stopped."""
+        self.schedulable = True
+        """Whether requests may run."""
         self.pause_mode: PauseMode | None = None
         """None unless it is pausing, paused, sleeping or waking."""
         self.sleep_level: int | None = None
@@ -57,16 +61,6 @@ class ControlPlane:
         """The state was changed, and front ends have not been told."""
 
     @property
-    def alive(self) -> bool:
-        """Neither dead nor stopped."""
-        return self.state not in (EngineState.DEAD, EngineState.STOPPED)
-
-    @property
-    def schedulable(self) -> bool:
-        """Whether requests may run."""
-        return self.state in _SCHEDULABLE
-
-    @property
     def memory_asleep(self) -> tuple[WakeTag, ...]:
         """What of the workers' memory is asleep."""
         return tuple(tag for tag in MEMORY if tag in self.asleep)
@@ -75,6 +69,8 @@ class ControlPlane:
         """Change the state; what belongs to other states is forgotten."""
         self.changed = True
         self.state = state
+        self.alive = state not in (EngineState.DEAD, EngineState.STOPPED)
+        self.schedulable = state in _SCHEDULABLE
         if state in (EngineState.RUNNING, EngineState.DRAINING):
             self.pause_mode = None
         if state in (EngineState.RUNNING, EngineState.PAUSING, EngineState.PAUSED):

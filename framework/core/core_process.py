@@ -1,6 +1,7 @@
 """The loop of an engine core process: take inputs, step, publish. Main thread.
 
-The two IO threads reach the engine core through queues alone.
+The input thread reaches the engine core through a queue alone. What is to be told is sent from
+here, see `framework.core.sender`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from framework.core.commands import shown_name
 from framework.core.engine import EngineCore
+from framework.core.heartbeat import LoopProgress
 from framework.core.input_thread import (
     Abort,
     Add,
@@ -24,7 +26,7 @@ from framework.core.input_thread import (
     ThreadFailed,
     Wave,
 )
-from framework.core.output_thread import LoopProgress, OutputThread
+from framework.core.sender import Sender
 from framework.process.remote_error import error_to_send, printable
 from hookspecs.errors import CommandError, EngineDeadError, InvalidRequestError
 from hookspecs.types.commands import CommandArguments, Drain, Resume, WakeUp
@@ -44,12 +46,12 @@ class EngineCoreProcess:
         self,
         core: EngineCore,
         inputs: queue.SimpleQueue[Input],
-        output: OutputThread,
+        sender: Sender,
         progress: LoopProgress,
     ) -> None:
         self._core = core
         self._inputs = inputs
-        self._output = output
+        self._sender = sender
         self._progress = progress
         self._state = core.state
         self._drained: Future[Any] | None = None
@@ -69,19 +71,23 @@ class EngineCoreProcess:
                     outputs = self._core.step()
                     self._progress.ends()
                     for client_index, bundle in outputs.items():
-                        self._output.outputs(client_index, bundle)
+                        self._sender.outputs(client_index, bundle)
             finally:
                 self._tell()
 
     def _take_inputs(self) -> None:
         """All that has come; waits while there is nothing to do."""
-        wait_s = self._wait_s()
-        try:
-            self._apply(self._inputs.get(block=wait_s != 0.0, timeout=wait_s))
-            while True:
-                self._apply(self._inputs.get_nowait())
-        except queue.Empty:
-            return
+        inputs = self._inputs
+        if inputs.empty():
+            wait_s = self._wait_s()
+            if wait_s == 0.0:
+                return
+            try:
+                self._apply(inputs.get(timeout=wait_s))
+            except queue.Empty:
+                return
+        while not inputs.empty():
+            self._apply(inputs.get())
 
     def _wait_s(self) -> float | None:
         """Seconds that the loop may wait for inputs; None: until there is one."""
@@ -143,10 +149,10 @@ class EngineCoreProcess:
         answer of a command knows what it has changed."""
         if self._core.state is not self._state:
             self._state = self._core.state
-            self._output.heartbeat()
+            self._sender.state()
         answers, self._answers = self._answers, []
         for client_index, result in answers:
-            self._output.result(client_index, result)
+            self._sender.result(client_index, result)
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:
         self._progress.begins(shown_name(arguments))

@@ -73,6 +73,7 @@ class EngineCore:
         """The failure, until `step` has raised it, if no call has."""
         self._clock = parts.clock
         self._table = parts.table
+        self._view = parts.view
         self._kv_cache = parts.kv_cache
         self._scheduler = parts.scheduler
         self._side_channels = parts.side_channels
@@ -85,6 +86,8 @@ class EngineCore:
         self._guards = {
             phase: PhaseGuard(phase, self._stop_because) for phase in parts.phase_plugins
         }
+        self._phase = "schedule"
+        """The phase of a step that runs."""
         self._plane = ControlPlane()
         self._operations = Operations(self._plane, self)
         self._step = 0
@@ -182,7 +185,7 @@ class EngineCore:
     def _drain(self) -> None:
         """Take all inputs, in order; what commands wait for may have come with them."""
         if self._inputs:
-            self.parts.view.refresh()
+            self._view.refresh()
         while self._inputs:
             item = self._inputs.popleft()
             if isinstance(item, Request):
@@ -246,83 +249,100 @@ class EngineCore:
         untold, self._untold = self._untold, None
         if untold is not None:
             raise untold
-        self._require_alive()
+        if not self._plane.alive:
+            self._require_alive()
         if self._exclusive.held:
             raise InternalError("step was called inside of a step")
+        self._phase = "schedule"
         with self._exclusive:
-            scheduled = None
-            with self._guards["schedule"]:
-                begin = self._clock()
-                self.parts.view.refresh()
-                self._drain()
-                if self._plane.schedulable:
-                    self.parts.policies.only_started = self._plane.state is EngineState.PAUSING
-                    scheduled = self._schedule_phase()
-                    self._admit(scheduled)
-            self.last_step_was_empty = scheduled is None or not scheduled.num_rows
-            if scheduled is not None and scheduled.num_rows:
-                self._run(scheduled, begin)
-            with self._guards["update_from_output"]:
-                self._operations.settle()
-                self._check()
-                return self._publish()
+            try:
+                return self._step_once()
+            except BaseException as error:
+                self._stop_because(self._phase, error)
+                raise
+
+    def _step_once(self) -> dict[int, EngineCoreOutputs]:
+        """A step. `_phase` says what an exception is put down to."""
+        begin = self._clock()
+        scheduled = None
+        self._view.refresh()
+        self._drain()
+        if self._plane.schedulable:
+            self.parts.policies.only_started = self._plane.state is EngineState.PAUSING
+            scheduled = self._schedule_phase()
+            self._admit(scheduled)
+        if scheduled is None or not len(scheduled.slots):
+            self.last_step_was_empty = True
+        else:
+            self.last_step_was_empty = False
+            self._run(scheduled, begin)
+        self._phase = "update_from_output"
+        self._operations.settle()
+        self._check()
+        return self._publish()
 
     def _run(self, scheduled: SchedulerOutput, begin: float) -> None:
         """The forward, its tokens, and what follows from them."""
         decided = self._clock()
-        with self._guards["execute_model"]:
-            launched = self._execute_phase(scheduled)
-            check_future("execute_model", launched)
-            if launched.done():
-                launched.result()
-        with self._guards["sample_tokens"]:
-            sampling = self._sample_phase(None)
-            check_future("sample_tokens", sampling)
-        with self._guards["execute_model"]:
+        self._phase = "execute_model"
+        launched = self._execute_phase(scheduled)
+        check_future("execute_model", launched)
+        done = launched.done()
+        if done:
             launched.result()
-        with self._guards["sample_tokens"]:
-            result = sampling.result()
-            check_result(scheduled, result, self._table, self.parts.model.info)
+        self._phase = "sample_tokens"
+        sampling = self._sample_phase(None)
+        check_future("sample_tokens", sampling)
+        if not done:
+            self._phase = "execute_model"
+            launched.result()
+            self._phase = "sample_tokens"
+        result = sampling.result()
+        check_result(scheduled, result, self._table, self.parts.model.info)
         ran = self._clock()
-        with self._guards["update_from_output"]:
-            self._side_channels.receive(scheduled, result)
-            if result.failures:
-                self._announce.rows_failed(result.failures.values())
-            applied = apply_result(
-                scheduled, result, self._table, self._kv_cache, self._outputs, self._end
+        self._phase = "update_from_output"
+        self._side_channels.receive(scheduled, result)
+        if result.failures:
+            self._announce.rows_failed(result.failures.values())
+        applied = apply_result(result, self._table, self._kv_cache, self._outputs, self._end)
+        self._update_phase(scheduled, applied)
+        end = self._clock()
+        self._view.count_step(end - begin)
+        if self._announce.wants_steps:
+            self._announce.step_finished(
+                scheduled,
+                num_sampled=len(result.token_ids),
+                num_running=self._scheduler.num_running,
+                num_waiting=self._scheduler.num_waiting,
+                times=(begin, decided, ran, end),
             )
-            self._update_phase(scheduled, applied)
-            end = self._clock()
-            self.parts.view.count_step(end - begin)
-            if self._announce.wants_steps:
-                self._announce.step_finished(
-                    scheduled,
-                    num_sampled=len(result.token_ids),
-                    num_running=self._scheduler.num_running,
-                    num_waiting=self._scheduler.num_waiting,
-                    times=(begin, decided, ran, end),
-                )
 
     def _admit(self, scheduled: SchedulerOutput) -> None:
         """Check the decision, then make it the kernel's: counts advance, starts are noted."""
         table = self._table
-        for request, reason, message in table.take_pending_finishes():
-            if not request.finished:
-                self._end(Ending(request, reason, message or None, True, False))
+        if table.eventful:
+            for request, reason, message in table.take_pending_finishes():
+                if not request.finished:
+                    self._end(Ending(request, reason, message or None, True, False))
         check_schedule(scheduled, table, self._kv_cache, self._budget)
-        for request in table.take_started():
-            if request.scheduled_at is None:
-                request.scheduled_at = self._clock()
-                self._announce.request_admitted(request)
-        if scheduled.num_rows:
-            self._step += 1
-            scheduled.step = self._step
+        if table.eventful:
+            for request in table.take_started():
+                if request.scheduled_at is None:
+                    request.scheduled_at = self._clock()
+                    self._announce.request_admitted(request)
+        if not len(scheduled.slots):
+            return
+        self._step += 1
+        scheduled.step = self._step
+        scheduled.released_slots, scheduled.preempted_request_ids = [], []
+        if table.eventful:
+            table.eventful = False
             scheduled.released_slots = table.take_released()
             scheduled.preempted_request_ids = table.take_preempted()
             self._num_preempted += len(scheduled.preempted_request_ids)
-            table.advance(scheduled.slots, scheduled.num_scheduled_tokens)
-            if self._side_channels:
-                self._side_channels.send(scheduled)
+        table.advance(scheduled.slots, scheduled.num_scheduled_tokens)
+        if self._side_channels:
+            self._side_channels.send(scheduled)
 
     def _end(self, ending: Ending) -> None:
         """The one way out of a queued request: blocks, queues, slot, output row, observers."""
@@ -340,8 +360,11 @@ class EngineCore:
     def _publish(self) -> dict[int, EngineCoreOutputs]:
         """The outputs of each front end; statistics go to the first. After a change of the
         state, or of who waits and runs, they come without requests, too."""
-        changed = self._plane.take_changed() or self._told != self._counts()
-        stats = self._take_stats() if changed or self._outputs.has_news else None
+        counts = self._counts()
+        changed = self._plane.take_changed() or self._told != counts
+        stats = None
+        if changed or self._outputs.has_news:
+            self._told, stats = counts, self._take_stats()
         outputs = self._outputs.build(self._clock())
         if changed and not outputs:
             outputs = {0: self._outputs.without_rows(0, self._clock())}
@@ -534,7 +557,6 @@ class EngineCore:
 
     def _take_stats(self) -> SchedulerStats:
         preempted, self._num_preempted = self._num_preempted, 0
-        self._told = self._counts()
         return SchedulerStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,

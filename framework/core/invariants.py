@@ -7,11 +7,13 @@ reach a request. Core process.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from typing import NoReturn
 
 import numpy as np
 
 from framework.core.pooling import vector_length
 from framework.core.request_table import RequestTable
+from framework.core.step_rows import StepRows
 from hookspecs.contracts.kv_cache import KVCacheManager
 from hookspecs.contracts.model import ModelInfo
 from hookspecs.errors import ContractViolation, InternalError
@@ -31,67 +33,131 @@ def check_schedule(
         )
     slots, counts = scheduled.slots, scheduled.num_scheduled_tokens
     rows = len(slots)
-    columns = (counts, scheduled.num_computed_tokens, scheduled.samples)
-    if any(len(column) != rows for column in columns):
+    if not rows == len(counts) == len(scheduled.num_computed_tokens) == len(scheduled.samples):
+        columns = (counts, scheduled.num_computed_tokens, scheduled.samples)
         raise ContractViolation(
             f"schedule returned columns of lengths {[rows, *map(len, columns)]}; all must agree"
         )
-    total = int(counts.sum())
+    starts = bool(scheduled.new_requests) or (table.eventful and table.any_started)
+    same = table.find_rows(slots)
+    decodes = not starts and same is not None and _decodes(scheduled, same, table, kv_cache)
+    total = rows if decodes else int(counts.sum())
     if total != scheduled.total_num_scheduled_tokens or total > budget:
         raise ContractViolation(
             f"schedule gave out {total} tokens and says "
             f"{scheduled.total_num_scheduled_tokens}; the budget is {budget}"
         )
+    if starts:
+        _check_told(scheduled, table)
+    if not rows:
+        return
+    if same is None:
+        _check_slots(slots, table)
+        same = table.keep_rows(slots)
+    if starts:
+        _check_given(scheduled, table)
+    for blocks in scheduled.new_blocks:
+        _check_new_blocks(blocks.slots.tolist(), scheduled, same)
+    if decodes:
+        return
+    index = same.index
+    computed, wanted = table.num_computed_tokens[index], table.num_tokens[index]
+    reach = computed + counts
+    right = (
+        (scheduled.num_computed_tokens == computed)
+        & (reach > computed)
+        & (reach <= np.minimum(wanted, kv_cache.capacity[index]))
+        & (scheduled.samples == (reach == wanted))
+    )
+    if np.count_nonzero(right) != rows:
+        _refuse_counts(scheduled, computed, wanted, kv_cache.capacity[index])
+
+
+def _decodes(
+    scheduled: SchedulerOutput, rows: StepRows, table: RequestTable, kv_cache: KVCacheManager
+) -> bool:
+    """Whether each of the rows lacks one token, gets it, samples, and has room for it: so it is
+    in most steps, and then there is one right decision. False says nothing."""
+    computed, wanted = table.num_computed_tokens[rows.index], table.num_tokens[rows.index]
+    one_each = rows.ones.tobytes()
+    return (
+        scheduled.num_scheduled_tokens.tobytes() == one_each
+        and (wanted - computed).tobytes() == one_each
+        and scheduled.num_computed_tokens.tobytes() == computed.tobytes()
+        and scheduled.samples.tobytes() == rows.all_true
+        and not np.count_nonzero(wanted > kv_cache.capacity[rows.index])
+    )
+
+
+def _check_told(scheduled: SchedulerOutput, table: RequestTable) -> None:
+    """Workers are told of exactly the requests that started."""
     started = {request.slot: request.request_id for request in table.started}
     told = {new.slot: new.request_id for new in scheduled.new_requests}
     if started != told:
         raise ContractViolation(
             f"schedule started {started} (slot to request), but new_requests tells of {told}"
         )
-    if not rows:
-        if started:
-            raise ContractViolation(f"schedule started {started}, but gives them no tokens")
-        return
+    if started and not len(scheduled.slots):
+        raise ContractViolation(f"schedule started {started}, but gives them no tokens")
+
+
+def _check_given(scheduled: SchedulerOutput, table: RequestTable) -> None:
+    """Requests that started have rows."""
+    started, slots = {request.slot for request in table.started}, scheduled.slots.tolist()
+    if not started <= set(slots):
+        raise ContractViolation(
+            f"schedule started slots {sorted(started)}, but gives tokens to {sorted(slots)}"
+        )
+
+
+def _check_slots(slots: Int32Column, table: RequestTable) -> None:
+    """A request runs in each, and none is named twice."""
     if slots.min() < 0 or slots.max() >= len(table.running) or not table.running[slots].all():
         raise ContractViolation(
             f"schedule named slots in which no request runs: {_where(slots, _idle(slots, table))}"
         )
     if np.bincount(slots, minlength=1).max() > 1:
         raise ContractViolation(f"schedule named a slot twice: {sorted(slots.tolist())}")
-    if started and not set(started) <= set(slots.tolist()):
+
+
+def _check_new_blocks(slots: list[int], scheduled: SchedulerOutput, rows: StepRows) -> None:
+    """Only rows that ran before get blocks appended."""
+    told = {new.slot for new in scheduled.new_requests}
+    if not rows.slot_set.issuperset(slots) or not told.isdisjoint(slots):
         raise ContractViolation(
-            f"schedule started slots {sorted(started)}, but gives tokens to "
-            f"{sorted(slots.tolist())}"
+            f"schedule appends blocks to slots {slots}, which must be "
+            "scheduled rows that did not start in this step"
         )
-    for blocks in scheduled.new_blocks:
-        if not np.isin(blocks.slots, slots).all() or any(s in told for s in blocks.slots.tolist()):
-            raise ContractViolation(
-                f"schedule appends blocks to slots {blocks.slots.tolist()}, which must be "
-                "scheduled rows that did not start in this step"
-            )
-    computed = table.num_computed_tokens[slots]
-    if (scheduled.num_computed_tokens != computed).any():
+
+
+def _refuse_counts(
+    scheduled: SchedulerOutput, computed: Int32Column, wanted: Int32Column, capacity: Int32Column
+) -> NoReturn:
+    """Say what is wrong with the counts of a decision; `computed`, `wanted` and `capacity`: int32
+    [rows], tokens of each row's request."""
+    slots, counts = scheduled.slots, scheduled.num_scheduled_tokens
+    reach = computed + counts
+    wrong = scheduled.num_computed_tokens != computed
+    if wrong.any():
         raise ContractViolation(
             "schedule reports other computed tokens than the request table for slots "
-            f"{_where(slots, scheduled.num_computed_tokens != computed)}"
+            f"{_where(slots, wrong)}"
         )
-    reach = computed + counts
-    wanted = table.num_tokens[slots]
-    if (counts < 1).any() or (reach > wanted).any():
+    wrong = (counts < 1) | (reach > wanted)
+    if wrong.any():
         raise ContractViolation(
-            "schedule gave a request no token, or more than it has: slots "
-            f"{_where(slots, (counts < 1) | (reach > wanted))}"
+            f"schedule gave a request no token, or more than it has: slots {_where(slots, wrong)}"
         )
-    if (scheduled.samples != (reach == wanted)).any():
+    wrong = scheduled.samples != (reach == wanted)
+    if wrong.any():
         raise ContractViolation(
             "schedule must sample exactly for rows that reach their last token; wrong for slots "
-            f"{_where(slots, scheduled.samples != (reach == wanted))}"
+            f"{_where(slots, wrong)}"
         )
-    if (reach > kv_cache.capacity[slots]).any():
-        raise ContractViolation(
-            "schedule gave tokens to requests whose blocks can not hold them: slots "
-            f"{_where(slots, reach > kv_cache.capacity[slots])}"
-        )
+    raise ContractViolation(
+        "schedule gave tokens to requests whose blocks can not hold them: slots "
+        f"{_where(slots, reach > capacity)}"
+    )
 
 
 def check_future(phase: str, launched: object) -> None:
@@ -112,32 +178,42 @@ def check_result(
         raise ContractViolation(
             f"sample_tokens gave {type(result).__name__}; it must give a ModelRunnerOutput"
         )
-    told = {*result.failures, *result.prompt_logprobs, *result.pooled}
-    strangers = told - set(scheduled.slots.tolist())
-    if strangers:
+    rows = table.step_rows
+    if result.failures or result.prompt_logprobs or result.pooled:
+        strangers = {*result.failures, *result.prompt_logprobs, *result.pooled} - rows.slot_set
+        if strangers:
+            raise ContractViolation(
+                "sample_tokens tells of failures, prompt logprobs or vectors of slots "
+                f"{sorted(strangers)}, which are not in the step"
+            )
+    expected = scheduled.samples
+    if rows.pooling is not None:
+        expected = expected & ~rows.pooling
+    if result.failures:
+        expected = expected & ~np.isin(rows.slots, list(result.failures))
+    total = np.count_nonzero(expected)
+    num_sampled = result.num_sampled
+    if len(num_sampled) != rows.count or np.count_nonzero(num_sampled == expected) != rows.count:
         raise ContractViolation(
-            "sample_tokens tells of failures, prompt logprobs or vectors of slots "
-            f"{sorted(strangers)}, which are not in the step"
+            f"sample_tokens gave {num_sampled.tolist()} tokens for the rows of a step "
+            f"that samples {expected.astype(np.int32).tolist()}"
         )
-    pooling = table.pooling[scheduled.slots]
-    expected = (scheduled.samples & ~pooling).astype(np.int32)
-    for slot in result.failures:
-        expected[scheduled.slots == slot] = 0
-    if len(result.num_sampled) != scheduled.num_rows or (result.num_sampled != expected).any():
-        raise ContractViolation(
-            f"sample_tokens gave {result.num_sampled.tolist()} tokens for the rows of a step "
-            f"that samples {expected.tolist()}"
+    if result.pooled or rows.pooling is not None:
+        due = (
+            set()
+            if rows.pooling is None
+            else set(rows.slots[scheduled.samples & rows.pooling].tolist())
         )
-    if result.pooled or pooling.any():
-        due = set(scheduled.slots[scheduled.samples & pooling].tolist()) - result.failures.keys()
-        _check_pooled(result, due, table, info.hidden_size)
+        _check_pooled(result, due - result.failures.keys(), table, info.hidden_size)
     tokens = result.token_ids
-    if len(tokens) != int(expected.sum()):
+    if len(tokens) != total:
         raise ContractViolation(
-            f"sample_tokens gave {len(tokens)} token ids for {int(expected.sum())} sampling rows"
+            f"sample_tokens gave {len(tokens)} token ids for {total} sampling rows"
         )
     vocab_size = info.vocab_size
-    if len(tokens) and (tokens.min() < 0 or tokens.max() >= vocab_size):
+    if total and not (
+        tokens.item(tokens.argmin()) >= 0 and tokens.item(tokens.argmax()) < vocab_size
+    ):
         raise ContractViolation(
             f"sample_tokens gave a token id outside of [0, {vocab_size}): "
             f"{[int(t) for t in tokens if not 0 <= t < vocab_size]}"

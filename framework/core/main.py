@@ -15,6 +15,7 @@ import zmq
 
 from framework.core.core_process import EngineCoreProcess, refusal
 from framework.core.engine import EngineCore
+from framework.core.heartbeat import HeartbeatThread, LoopProgress
 from framework.core.info import EngineInfo, engine_info
 from framework.core.input_thread import (
     Abort,
@@ -24,13 +25,15 @@ from framework.core.input_thread import (
     StopRequested,
     ThreadFailed,
 )
-from framework.core.output_thread import LoopProgress, OutputThread
+from framework.core.sender import Sender
 from framework.core.setup import build_engine_core
 from framework.core.start import CoreStart, engine_identity
 from framework.plugins.manager import PluginManager
 from framework.plugins.report import call_stats
 from framework.process.child import Parent, run_child
 from framework.process.exit_codes import ExitCode
+from framework.process.garbage import start_spared
+from framework.process.openmp import let_compute_threads_sleep
 from framework.process.remote_error import error_to_send
 from framework.transport.codec import Encoder
 from framework.transport.messages import AbortRequests, EngineDead, encode_hello
@@ -48,6 +51,7 @@ _LINGER_S: Final = 0.5
 
 def main() -> int:
     """Returns the exit code."""
+    let_compute_threads_sleep()
     return run_child(_run)
 
 
@@ -63,7 +67,8 @@ def _run(parent: Parent) -> ExitCode:
     )
     try:
         info = engine_info(core, worker, kv_config, plugins)
-        return _serve(parent, start, plugins, core, info)
+        with start_spared():
+            return _serve(parent, start, plugins, core, info)
     except BaseException:
         core.shutdown("start failed")
         raise
@@ -89,28 +94,27 @@ def _serve(
     runtime_dir = RuntimeDir.open(Path(parent.start.runtime_dir))
     tensors = TensorStore(runtime_dir.tensors, prefix=parent.start.name)
     inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
-    progress = LoopProgress(core)
-    output = OutputThread(
+    progress = LoopProgress(core, lambda: call_stats(plugins.report(), parent.start.name))
+    sender = Sender(
         pushers,
         listening=[index for index, each in enumerate(start.front_ends) if each.listens],
-        progress=progress,
-        plugin_calls=lambda: call_stats(plugins.report(), parent.start.name),
-        interval_s=config.engine.heartbeat_timeout_s / 5,
+        beat=progress.heartbeat,
         encoder=Encoder(tensors, max_bytes=config.engine.max_message_bytes),
         give_up=lambda client, handles: inputs.put(
             Abort(client, AbortRequests(handles=handles, reason=FinishReason.ERROR))
         ),
         failed=lambda error: inputs.put(ThreadFailed(error)),
     )
+    heartbeats = HeartbeatThread(sender.sign_of_life, config.engine.heartbeat_timeout_s / 5)
     reader = InputThread(
         context,
         dealers,
         inputs,
         prepare=core.prepare,
-        refuse=lambda client, handle, why: output.outputs(
+        refuse=lambda client, handle, why: sender.outputs(
             client, refusal(start.engine_index, client, handle, why)
         ),
-        answer=output.result,
+        answer=sender.result,
         failed=lambda error: inputs.put(ThreadFailed(error)),
         tensors=tensors,
     )
@@ -118,7 +122,7 @@ def _serve(
     core.parts.executor.on_failure(lambda reason: inputs.put(ExecutorFailed(reason)))
     for dealer in dealers:
         dealer.send_multipart(encode_hello(Encoder(), start.engine_index, info))
-    output.start()
+    heartbeats.start()
     reader.start()
     parent.ready(plugins.reply().encode())
     code = ExitCode.STOPPED
@@ -126,7 +130,7 @@ def _serve(
         engine_index=start.engine_index, error_type="EngineDeadError", error="it was told to stop"
     )
     try:
-        EngineCoreProcess(core, inputs, output, progress).run()
+        EngineCoreProcess(core, inputs, sender, progress).run()
     except BaseException as error:
         logger.critical("the engine core process ends", exc_info=error)
         code = ExitCode.ENGINE_FAILED
@@ -139,8 +143,8 @@ def _serve(
             error=text,
             plugin=getattr(cause, "plugin", None),
         )
-    output.dead(dead)
-    output.close()
+    sender.close(dead)
+    heartbeats.close()
     reader.close()
     try:
         core.shutdown(dead.error)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from framework.core.request import Request
-from hookspecs.types.columns import BoolColumn, Float32Column, Int8Column, Int32Column, Int64Column
+from hookspecs.types.columns import Float32Column, Int8Column, Int32Column, Int64Column
 from hookspecs.types.outputs import EngineCoreOutputs, PrefillInfo
 from hookspecs.types.request import FinishReason
 from hookspecs.types.step import LogprobColumns
@@ -21,11 +21,14 @@ __all__ = ["OutputBuilder", "SampledRows"]
 V = TypeVar("V")
 
 
-class SampledRows(NamedTuple):
+class SampledRows(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The rows of a step that got a token, before requests that stop are ended."""
 
+    client: int | None
+    """The front end of all rows; None if there are several."""
     handles: Int64Column
     clients: Int32Column
+    num_tokens: Int32Column
     tokens: Int32Column
     codes: Int8Column
     stop_reasons: dict[int, int]
@@ -85,21 +88,19 @@ class OutputBuilder:
     def build(self, now: float) -> dict[int, EngineCoreOutputs]:
         """Client index to its outputs; forgets what was gathered."""
         sampled, self._sampled = self._sampled, None
+        if sampled is not None and sampled.client is not None and not self._ended:
+            return {sampled.client: self._bundle(sampled.client, sampled, [], now)}
         ended, self._ended = self._ended, []
         clients = {row.client for row in ended}
-        if sampled is not None and len(sampled.clients):
-            first = int(sampled.clients[0])
-            if not clients - {first} and (sampled.clients == first).all():
-                clients.add(first)
-            else:
-                clients.update(np.unique(sampled.clients).tolist())
+        if sampled is not None:
+            clients.update(np.unique(sampled.clients).tolist())
         if len(clients) == 1:
             (client,) = clients
             return {client: self._bundle(client, sampled, ended, now)}
         return {
             client: self._bundle(
                 client,
-                None if sampled is None else _select(sampled, sampled.clients == client),
+                None if sampled is None else _select(sampled, client),
                 [row for row in ended if row.client == client],
                 now,
             )
@@ -124,19 +125,19 @@ class OutputBuilder:
         else:
             outputs = EngineCoreOutputs(
                 handles=sampled.handles,
-                num_tokens=np.ones(len(sampled.tokens), np.int32),
+                num_tokens=sampled.num_tokens,
                 token_ids=sampled.tokens,
                 finish_codes=sampled.codes,
                 timestamp=now,
                 stop_reasons=sampled.stop_reasons,
-                prefills={row: _prefill_info(r) for row, r in sampled.firsts.items()},
-                prompt_logprobs={
-                    row: r.prompt_logprobs for row, r in sampled.firsts.items() if r.prompt_logprobs
-                },
                 logprobs=sampled.logprobs,
                 logprob_rows=sampled.logprob_rows,
                 num_preemptions=sampled.preemptions,
             )
+            for row, request in sampled.firsts.items():
+                outputs.prefills[row] = _prefill_info(request)
+                if request.prompt_logprobs:
+                    outputs.prompt_logprobs[row] = request.prompt_logprobs
         outputs.engine_index = self._engine_index
         outputs.client_index = client
         if ended:
@@ -176,8 +177,9 @@ def _append_ended(outputs: EngineCoreOutputs, ended: list[_Ended]) -> None:
             outputs.pooled[row] = request.pooled
 
 
-def _select(rows: SampledRows, mask: BoolColumn) -> SampledRows | None:
+def _select(rows: SampledRows, client: int) -> SampledRows | None:
     """The rows of one front end."""
+    mask = rows.clients == client
     if not mask.any():
         return None
     new_row = np.cumsum(mask, dtype=np.int32) - 1
@@ -198,6 +200,8 @@ def _select(rows: SampledRows, mask: BoolColumn) -> SampledRows | None:
         )
         logprob_rows = new_row[logprob_rows[positions]]
     return SampledRows(
+        client=client,
+        num_tokens=rows.num_tokens[mask],
         handles=rows.handles[mask],
         clients=rows.clients[mask],
         tokens=rows.tokens[mask],

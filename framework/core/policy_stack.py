@@ -6,7 +6,7 @@ answer. After the policies' keys come (preempted first, arrival), so the order i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 
 from hookspecs.contracts.policy import (
@@ -36,9 +36,12 @@ class PolicyStack:
         self._expiring = self._overriding("expire")
         self.only_started = False
         """Requests that have never started are not admitted: the engine is pausing."""
-        self.dynamic_order = any(
-            PolicyCapability.DYNAMIC_ORDER in policy.capabilities for policy in policies
+        self._dynamic = tuple(
+            policy for policy in policies if PolicyCapability.DYNAMIC_ORDER in policy.capabilities
         )
+        first = policies.index(self._dynamic[0]) if self._dynamic else len(policies)
+        self._before_dynamic = self._policies[:first]
+        self.dynamic_order = bool(self._dynamic)
 
     def _overriding(self, method: str) -> tuple[SchedulingPolicy, ...]:
         """Policies that have an opinion: those that kept the default cost nothing."""
@@ -47,9 +50,21 @@ class PolicyStack:
 
     def key(self, request: RequestView) -> OrderKey:
         view = self._view
-        resumed = 0 if request.status is RequestStatus.PREEMPTED or request.num_preemptions else 1
         keys = chain.from_iterable(policy.order_key(request, view) for policy in self._policies)
-        return (*keys, resumed, request.arrival)
+        return (*keys, self._resumed(request), request.arrival)
+
+    def _resumed(self, request: RequestView) -> int:
+        preempted = request.status is RequestStatus.PREEMPTED or request.num_preemptions
+        return 0 if preempted else 1
+
+    def place(self, request: RequestView) -> tuple[Hashable, OrderKey] | None:
+        groups = tuple(policy.order_group(request) for policy in self._dynamic)
+        if not groups or None in groups:
+            return None
+        # Keys behind those of a policy that orders its groups strictly decide nothing there.
+        view = self._view
+        keys = chain.from_iterable(p.order_key(request, view) for p in self._before_dynamic)
+        return groups, (*keys, self._resumed(request), request.arrival)
 
     def admit(self, request: RequestView) -> bool:
         if self.only_started and request.status is RequestStatus.WAITING:
@@ -67,9 +82,13 @@ class PolicyStack:
         return True
 
     def expire(self) -> list[str]:
+        if not self._expiring:
+            return []
         return [rid for policy in self._expiring for rid in policy.expire(self._view)]
 
     def cap_tokens(self, budget: int) -> int:
+        if not self._capping:
+            return budget
         caps = [budget]
         for policy in self._capping:
             cap = policy.cap_tokens(self._view)

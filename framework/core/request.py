@@ -112,15 +112,16 @@ class Request:
     @property
     def block_hashes(self) -> list[bytes]:
         done = len(self._hashes) * self._block_size
-        if self.num_tokens - done >= self._block_size:
+        rest = self.num_prompt_tokens + len(self.output_token_ids) - done
+        if rest >= self._block_size:
             if not self._root:
                 self._root = chain_root(self.wire.cache_salt, self.wire.adapter)
             if done >= self.num_prompt_tokens:
-                rest = self.output_token_ids[done - self.num_prompt_tokens :]
+                tokens = self.output_token_ids[done - self.num_prompt_tokens :]
             else:
-                rest = self.prompt_token_ids[done:] + self.output_token_ids
+                tokens = self.prompt_token_ids[done:] + self.output_token_ids
             extend_hashes(
-                self._hashes, self._root, rest, done, self._block_size, self.wire.prompt_embeds
+                self._hashes, self._root, tokens, done, self._block_size, self.wire.prompt_embeds
             )
         return self._hashes
 

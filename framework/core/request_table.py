@@ -7,17 +7,21 @@ objects are touched at events (start, block boundary, stop). Core process, main 
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from framework.core.request import Request
+from framework.core.step_rows import StepRows
 from framework.core.tenants import TenantLedger
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.errors import ContractViolation
 from hookspecs.types.columns import BoolColumn, Int32Column, Int64Column
 from hookspecs.types.request import FinishReason, RequestStatus
 from hookspecs.types.step import NewRequest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["PendingFinish", "RequestTable"]
 
@@ -49,14 +53,24 @@ class RequestTable:
         self.clients: Int32Column = np.zeros(max_num_seqs, np.int32)
         self.tenants: Int32Column = np.zeros(max_num_seqs, np.int32)
         self.requests: list[Request | None] = [None] * max_num_seqs
+        self.output_token_ids: list[list[int]] = [[] for _ in range(max_num_seqs)]
+        """The output tokens of the request in each slot."""
+        self.step_rows = StepRows(self, np.zeros(0, np.int32))
+        """The rows of the last decision that was found right."""
+        self._rows_hold = False
+        """Whether the same requests run in the same slots since."""
         self._free = list(range(max_num_seqs))
         self._released: list[int] = []
         self._started: list[Request] = []
         self._preempted: list[str] = []
         self._pending_finishes: list[PendingFinish] = []
-        self.tenant_ledger = TenantLedger()
+        self.eventful = False
+        """Whether there may be something for the `take_` methods to return."""
+        self.tenant_ledger = TenantLedger(self._charge_running)
         self._charged: Int32Column = np.zeros(max_num_seqs, np.int32)
         """Tokens that were charged to the tenant: what is recomputed is not charged again."""
+        self._uncharged = False
+        """Whether tokens were computed since those that run were charged."""
 
     @property
     def num_free_slots(self) -> int:
@@ -73,6 +87,23 @@ class RequestTable:
             raise KeyError(f"no request runs in slot {slot}")
         return request
 
+    def find_rows(self, slots: Int32Column) -> StepRows | None:
+        """The rows of the step before if they are those of `slots`: then a request runs in each,
+        and none is named twice."""
+        rows = self.step_rows
+        return rows if self._rows_hold and rows.are(slots) else None
+
+    def keep_rows(self, slots: Int32Column) -> StepRows:
+        """The rows of slots that were found right, for this step and those after it."""
+        rows = self.step_rows = StepRows(self, slots)
+        self._rows_hold = True
+        return rows
+
+    @property
+    def any_started(self) -> bool:
+        """Whether any were started since the last `take_started`."""
+        return bool(self._started)
+
     @property
     def started(self) -> list[Request]:
         """Requests that were started since the last `take_started` and still run."""
@@ -88,12 +119,11 @@ class RequestTable:
             self.tenant_ledger.leave(request.tenant)
 
     def advance(self, slots: Int32Column, num_tokens: Int32Column) -> None:
-        """Count scheduled tokens as computed, and charge those that are new to their tenants."""
-        computed = self.num_computed_tokens[slots] + num_tokens
-        self.num_computed_tokens[slots] = computed
-        charged = self._charged[slots]
-        self.tenant_ledger.count(self.tenants[slots], np.maximum(computed - charged, 0))
-        self._charged[slots] = np.maximum(computed, charged)
+        """Count scheduled tokens as computed."""
+        index = slots.astype(np.intp)
+        # Not in place: of one element that takes twice as long.
+        self.num_computed_tokens[index] = self.num_computed_tokens[index] + num_tokens
+        self._uncharged = True
 
     def start(self, request: RequestView, num_computed_tokens: int) -> int:
         own = cast(Request, request)
@@ -120,11 +150,14 @@ class RequestTable:
         slot = heapq.heappop(self._free)
         own.slot = slot
         own.status = RequestStatus.RUNNING
+        self.eventful = True
         if not own.emitted:
             own.prompt_logprobs.clear()
         if not own.num_preemptions:
             own.num_cached_tokens = num_computed_tokens
         self.requests[slot] = own
+        self.output_token_ids[slot] = own.output_token_ids
+        self._rows_hold = False
         self.num_tokens[slot] = own.num_tokens
         self.num_computed_tokens[slot] = num_computed_tokens
         self.running[slot] = True
@@ -172,6 +205,7 @@ class RequestTable:
     def finish(self, request: RequestView, reason: FinishReason, message: str = "") -> None:
         own = cast(Request, request)
         if not own.finished:
+            self.eventful = True
             self._pending_finishes.append(PendingFinish(own, reason, message))
 
     def end(self, request: Request, reason: FinishReason, error: str | None) -> None:
@@ -204,9 +238,24 @@ class RequestTable:
 
     def _release(self, request: Request) -> None:
         slot = request.slot
+        self._charge(np.array([slot]))
         request.num_charged_tokens = int(self._charged[slot])
         self.requests[slot] = None
+        self.output_token_ids[slot] = []
+        self._rows_hold = False
         self.running[slot] = False
         heapq.heappush(self._free, slot)
         self._released.append(slot)
+        self.eventful = True
         request.slot = -1
+
+    def _charge_running(self) -> None:
+        if self._uncharged:
+            self._uncharged = False
+            self._charge(self.running.nonzero()[0])
+
+    def _charge(self, slots: NDArray[np.intp]) -> None:
+        """Charge computed tokens to their tenants, once each."""
+        computed, charged = self.num_computed_tokens[slots], self._charged[slots]
+        self.tenant_ledger.count(self.tenants[slots], np.maximum(computed - charged, 0))
+        self._charged[slots] = np.maximum(computed, charged)

@@ -13,34 +13,37 @@ from typing import Final
 
 import numpy as np
 
-from framework.core.request_table import RequestTable
+from framework.core.step_rows import StepRows
 from hookspecs.types.columns import BoolColumn, Int8Column, Int32Column
 from hookspecs.types.outputs import NOT_FINISHED
 from hookspecs.types.request import FinishReason
 
 __all__ = ["STOP_CHAIN", "check_stops"]
 
-StopCheck = Callable[[RequestTable, Int32Column, Int32Column], BoolColumn]
-"""(table, slots, newest token of each) -> rows that stop. `num_tokens` counts the token."""
+StopCheck = Callable[[StepRows, Int32Column, Int32Column], BoolColumn | None]
+"""(rows, tokens known of each, newest token of each) -> those that stop; None: none does. The
+known tokens count the newest."""
 
 
-def end_token(table: RequestTable, slots: Int32Column, tokens: Int32Column) -> BoolColumn:
+def end_token(rows: StepRows, num_tokens: Int32Column, tokens: Int32Column) -> BoolColumn:
     """The token is the model's primary end token."""
-    result: BoolColumn = table.eos_token_id[slots] == tokens
+    result: BoolColumn = rows.eos_token_ids == tokens
     return result
 
 
-def stop_token(table: RequestTable, slots: Int32Column, tokens: Int32Column) -> BoolColumn:
+def stop_token(rows: StepRows, num_tokens: Int32Column, tokens: Int32Column) -> BoolColumn | None:
     """The token is one of the request's stop tokens."""
-    stops = np.zeros(len(slots), np.bool_)
-    for row in np.flatnonzero(table.has_stop_tokens[slots]).tolist():
-        stops[row] = int(tokens[row]) in table.at(int(slots[row])).stop_token_ids
+    if not rows.stop_token_ids:
+        return None
+    stops = np.zeros(rows.count, np.bool_)
+    for row, stop_token_ids in rows.stop_token_ids.items():
+        stops[row] = int(tokens[row]) in stop_token_ids
     return stops
 
 
-def length(table: RequestTable, slots: Int32Column, tokens: Int32Column) -> BoolColumn:
+def length(rows: StepRows, num_tokens: Int32Column, tokens: Int32Column) -> BoolColumn:
     """max_tokens or the context of the model is reached."""
-    result: BoolColumn = table.num_tokens[slots] >= table.max_total_tokens[slots]
+    result: BoolColumn = num_tokens >= rows.max_total_tokens
     return result
 
 
@@ -52,15 +55,19 @@ STOP_CHAIN: Final[tuple[tuple[StopCheck, FinishReason], ...]] = (
 
 
 def check_stops(
-    table: RequestTable, slots: Int32Column, tokens: Int32Column
+    rows: StepRows, num_tokens: Int32Column, tokens: Int32Column
 ) -> tuple[Int8Column, dict[int, int]]:
     """Finish codes int8[rows] (-1: goes on), and row to the stop token that ended it."""
-    codes = np.full(len(slots), NOT_FINISHED, np.int8)
+    codes = rows.going_on
     reasons: dict[int, int] = {}
     for check, reason in STOP_CHAIN:
-        stops = check(table, slots, tokens) & (codes == NOT_FINISHED)
-        if stops.any():
-            codes[stops] = reason
-            if check is stop_token:
-                reasons.update((row, int(tokens[row])) for row in np.flatnonzero(stops).tolist())
+        stops = check(rows, num_tokens, tokens)
+        if stops is None or not np.count_nonzero(stops):
+            continue
+        if codes is rows.going_on:
+            codes = codes.copy()
+        stops = stops & (codes == NOT_FINISHED)
+        codes[stops] = reason
+        if check is stop_token:
+            reasons.update((row, int(tokens[row])) for row in stops.nonzero()[0].tolist())
     return codes, reasons

@@ -6,19 +6,23 @@ Core process, main thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from framework.core.outputs import OutputBuilder, SampledRows
 from framework.core.request import Request
 from framework.core.request_table import RequestTable
+from framework.core.step_rows import StepRows
 from framework.core.stop import check_stops
 from hookspecs.contracts.kv_cache import KVCacheManager
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.outputs import NOT_FINISHED
 from hookspecs.types.request import FinishReason
-from hookspecs.types.step import ModelRunnerOutput, SchedulerOutput
+from hookspecs.types.step import ModelRunnerOutput
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Ending", "apply_result"]
 
@@ -35,31 +39,34 @@ class Ending(NamedTuple):
 
 
 def apply_result(
-    scheduled: SchedulerOutput,
     result: ModelRunnerOutput,
     table: RequestTable,
     kv_cache: KVCacheManager,
     outputs: OutputBuilder,
     end: Callable[[Ending], None],
 ) -> Int32Column:
-    """Apply a checked result; returns the slots of the step that still run.
+    """Apply a checked result to `table.step_rows`; returns the slots of these that still run.
 
     Order: failures leave the step; blocks that were written become available; tokens are
     appended; the stop chain decides; the output rows are gathered; requests that stop, and those
     that have their vector, are ended by `end`.
     """
-    slots = scheduled.slots
-    failed = np.isin(slots, list(result.failures)) if result.failures else None
-    written = slots if failed is None else slots[~failed]
+    rows = table.step_rows
+    written = rows.slots
+    if result.failures:
+        written = written[~np.isin(written, list(result.failures))]
     kv_cache.commit(written)
     for slot, pieces in result.prompt_logprobs.items():
         request = table.at(slot)
         if not request.emitted and slot not in result.failures:
             request.prompt_logprobs.append(pieces)
 
-    sampled = np.flatnonzero(result.num_sampled).astype(np.int32)
-    if len(sampled):
-        endings = _append_tokens(slots[sampled], sampled, result, table, outputs)
+    sampled = result.num_sampled.nonzero()[0]
+    if len(sampled) == rows.count:
+        endings = _append_tokens(rows, sampled, result, table, outputs)
+    elif len(sampled):
+        part = StepRows(table, rows.slots[sampled])
+        endings = _append_tokens(part, sampled, result, table, outputs)
     else:
         endings = []
     for slot, vector in result.pooled.items():
@@ -76,44 +83,47 @@ def apply_result(
 
 
 def _append_tokens(
-    slots: Int32Column,
-    rows: Int32Column,
+    rows: StepRows,
+    sampled: NDArray[np.intp],
     result: ModelRunnerOutput,
     table: RequestTable,
     outputs: OutputBuilder,
 ) -> list[Ending]:
-    tokens = result.token_ids
-    table.num_tokens[slots] += 1
-    requests = table.requests
-    for slot, token in zip(slots.tolist(), tokens.tolist(), strict=True):
-        request = requests[slot]
-        if request is not None:
-            request.output_token_ids.append(token)
-    codes, stop_reasons = check_stops(table, slots, tokens)
+    """`rows`: those with a token; `sampled`: intp[rows], where they are among those of the step."""
+    tokens, index = result.token_ids, rows.index
+    num_tokens: Int32Column = table.num_tokens[index] + rows.ones
+    table.num_tokens[index] = num_tokens
+    for output_token_ids, token in zip(rows.output_token_ids, tokens.tolist(), strict=True):
+        output_token_ids.append(token)
+    codes, stop_reasons = check_stops(rows, num_tokens, tokens)
 
     firsts: dict[int, Request] = {}
-    if table.first_output[slots].any():
-        for row in np.flatnonzero(table.first_output[slots]).tolist():
-            request = table.at(int(slots[row]))
+    if rows.expects_first:
+        for row in table.first_output[index].nonzero()[0].tolist():
+            request = table.at(int(index[row]))
             request.emitted = True
             firsts[row] = request
-        table.first_output[slots] = False
+        table.first_output[index] = False
+        rows.expects_first = False
 
     endings: list[Ending] = []
     preemptions: dict[int, int] = {}
-    for row in np.flatnonzero(codes != NOT_FINISHED).tolist():
-        request = table.at(int(slots[row]))
-        if request.num_preemptions:
-            preemptions[row] = request.num_preemptions
-        endings.append(Ending(request, FinishReason(int(codes[row])), None, True, True))
+    if codes is not rows.going_on:
+        for row in (codes != NOT_FINISHED).nonzero()[0].tolist():
+            request = table.at(int(index[row]))
+            if request.num_preemptions:
+                preemptions[row] = request.num_preemptions
+            endings.append(Ending(request, FinishReason(int(codes[row])), None, True, True))
 
     logprob_rows = result.logprob_rows
     if logprob_rows is not None:
-        logprob_rows = np.searchsorted(rows, logprob_rows).astype(np.int32)
+        logprob_rows = np.searchsorted(sampled, logprob_rows).astype(np.int32)
     outputs.add_sampled(
         SampledRows(
-            handles=table.handles[slots],
-            clients=table.clients[slots],
+            client=rows.client,
+            handles=rows.handles,
+            clients=rows.clients,
+            num_tokens=rows.ones,
             tokens=tokens,
             codes=codes,
             stop_reasons=stop_reasons,

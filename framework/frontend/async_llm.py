@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -47,6 +48,7 @@ from hookspecs.types.outputs import EngineCoreOutputs, RequestOutput
 from hookspecs.types.pooling import PoolingOutput, PoolingParams
 from hookspecs.types.request import FinishReason
 from hookspecs.types.sampling import OutputKind, SamplingParams
+from hookspecs.types.stats import IterationStats
 
 __all__ = ["AsyncLLM"]
 
@@ -56,8 +58,8 @@ AsyncPrompt: TypeAlias = Prompt | AsyncIterator[Prompt]
 """A prompt, or an iterator of its pieces (see `framework.frontend.streaming_input`)."""
 _LONG_TEXT: Final = 4096
 """Characters from which a text is tokenised in a thread, so that others are not held up."""
-_ROWS_AT_ONCE: Final = 256
-"""Rows of a bundle that are processed before other tasks get their turn."""
+_OUTPUTS_AT_ONCE: Final = 256
+"""Outputs that are made before other tasks get their turn."""
 
 
 class AsyncLLM(AsyncControl):
@@ -153,12 +155,13 @@ class AsyncLLM(AsyncControl):
         if params is None:
             params = self.default_params()
         with self._opened(request_id, options) as request:
-            outputs = (
-                self._session(request, prompt, params, options)
-                if isinstance(prompt, AsyncIterator)
-                else self._generate(request, prompt, params, options)
-            )
-            async with aclosing(outputs):
+            if not isinstance(prompt, AsyncIterator):
+                processed = await self._processed(request, prompt, params, options)
+                with self._submitted(request, processed) as collector:
+                    while not collector.finished:
+                        yield await collector.get()
+                return
+            async with aclosing(self._session(request, prompt, params, options)) as outputs:
                 async for output in outputs:
                     yield output
 
@@ -191,9 +194,8 @@ class AsyncLLM(AsyncControl):
                 arrival_time=arrival,
                 **options,  # type: ignore[arg-type]
             )
-            outputs = self._run(request, processed, OutputKind.FINAL_ONLY)
-            async with aclosing(outputs):
-                return pooling_output(await anext(outputs))
+            with self._submitted(request, processed) as collector:
+                return pooling_output(await collector.get())
 
     async def abort(self, request_id: str) -> None:
         """See `EngineClient.abort`. Its consumer gets a last output with that reason."""
@@ -324,25 +326,21 @@ class AsyncLLM(AsyncControl):
             self._client.num_unfinished, count, self._client.states, draining=draining
         )
 
-    async def _generate(
+    async def _processed(
         self,
         request: OpenRequest,
         prompt: Prompt,
         params: SamplingParams,
         options: dict[str, Any],
-    ) -> AsyncGenerator[RequestOutput, None]:
+    ) -> ProcessedRequest:
         arrival = time.monotonic()
-        processed = self.input_processor.process(
+        return self.input_processor.process(
             request.request_id,
             await self._tokenized(prompt),
             params,
             arrival_time=arrival,
             **options,
         )
-        outputs = self._run(request, processed, processed.params.output_kind)
-        async with aclosing(outputs):
-            async for output in outputs:
-                yield output
 
     async def _session(
         self,
@@ -357,14 +355,18 @@ class AsyncLLM(AsyncControl):
         async def tokenize(piece: Prompt, first: bool) -> list[int]:
             return await asyncio.to_thread(self.input_processor.piece_ids, piece, first=first)
 
+        async def generate(ids: list[int], first: bool) -> AsyncGenerator[RequestOutput, None]:
+            processed = await self._processed(request, ids, params, options if first else later)
+            with self._submitted(request, processed) as collector:
+                while not collector.finished:
+                    yield await collector.get()
+
         request.pieces = PieceReader(pieces)
         outputs = run_session(
             request.pieces,
             request_id=request.request_id,
             tokenize=tokenize,
-            generate=lambda ids, first: self._generate(
-                request, ids, params, options if first else later
-            ),
+            generate=generate,
         )
         try:
             async with aclosing(outputs):
@@ -385,23 +387,20 @@ class AsyncLLM(AsyncControl):
         ids = await asyncio.to_thread(self.input_processor.tokenize, text)
         return {**form, "prompt_token_ids": ids}
 
-    async def _run(
-        self, request: OpenRequest, processed: ProcessedRequest, kind: OutputKind
-    ) -> AsyncGenerator[RequestOutput, None]:
-        collector = Collector(delta=kind is OutputKind.DELTA)
-        finished = False
+    @contextlib.contextmanager
+    def _submitted(self, request: OpenRequest, processed: ProcessedRequest) -> Iterator[Collector]:
+        """Hand a request over; its outputs come from the collector. Who leaves before the last
+        of them ends it."""
+        collector = Collector(delta=processed.params.output_kind is OutputKind.DELTA)
         try:
             self._submit(request, processed, collector)
-            while not finished:
-                output = await collector.get()
-                finished = output.finished
-                yield output
+            yield collector
         except FrameworkError:
             raise
         except Exception as error:
             raise EngineGenerateError(f"request {request.request_id!r} failed: {error}") from error
         finally:
-            if not finished and request in self._requests:
+            if not collector.finished and request in self._requests:
                 self._end_requests([request.request_id])
 
     def _submit(
@@ -444,27 +443,27 @@ class AsyncLLM(AsyncControl):
         logger.error("the front end can not process outputs any more: %s", what, exc_info=error)
         self._fail_all(EngineDeadError(f"the front end failed: {what}"))
 
-    async def _process(self, outputs: EngineCoreOutputs) -> None:
-        """One bundle, in parts, after each of which other tasks get their turn; its statistics
-        are one record."""
-        iteration = None
+    async def _process(self, bundles: Sequence[EngineCoreOutputs]) -> None:
+        """All bundles that are there, in parts, after each of which other tasks get their turn;
+        the statistics of each are one record."""
+        iterations: Sequence[IterationStats] = ()
         try:
-            for part in self._outputs.process_parts(outputs, _ROWS_AT_ONCE):
-                if iteration is not None:
+            for number, part in enumerate(self._outputs.process_parts(bundles, _OUTPUTS_AT_ONCE)):
+                if number:
                     await asyncio.sleep(0)
-                iteration = part.iteration
+                iterations = part.iterations
                 self._deliver(part)
         finally:
-            self._stat_loggers.record(outputs.scheduler_stats, iteration, outputs.engine_index)
-        await asyncio.sleep(0)
+            for outputs, iteration in zip_longest(bundles, iterations):
+                self._stat_loggers.record(outputs.scheduler_stats, iteration, outputs.engine_index)
 
     def _deliver(self, processed: ProcessedOutputs) -> None:
-        refused = processed.refused
-        for request_id, why in refused.items():
-            self._requests.refuse(request_id, EngineUnavailableError(why))
-        self._requests.deliver(
-            each for each in processed.request_outputs if each.request_id not in refused
-        )
+        refused, outputs = processed.refused, processed.request_outputs
+        if refused:
+            for request_id, why in refused.items():
+                self._requests.refuse(request_id, EngineUnavailableError(why))
+            outputs = [each for each in outputs if each.request_id not in refused]
+        self._requests.deliver(outputs)
         self._tracers.on_requests_finished(processed.traces)
         self._tell_ends(processed.ended_here)
 

@@ -17,9 +17,9 @@ __all__ = ["Collector"]
 
 
 class Collector:
-    """Between the task that handles all outputs and the consumer of one request."""
+    """Between the task that handles all outputs and the one consumer of a request."""
 
-    __slots__ = ("_delta", "_failure", "_merged", "_news", "_output")
+    __slots__ = ("_delta", "_failure", "_merged", "_output", "_waiting", "finished")
 
     def __init__(self, *, delta: bool) -> None:
         """`delta`: outputs add to each other; otherwise the newest holds everything."""
@@ -28,7 +28,10 @@ class Collector:
         self._merged = False
         """The output is this object's own, to which the next can be added in place."""
         self._failure: EngineDeadError | EngineUnavailableError | None = None
-        self._news = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
+        """Of the consumer, while there is nothing for it."""
+        self.finished = False
+        """The consumer has got the last output."""
 
     def put(self, output: RequestOutput) -> None:
         """A new output; never waits."""
@@ -38,12 +41,12 @@ class Collector:
             if not self._merged:
                 self._output, self._merged = _own(self._output), True
             _add(self._output, output)
-        self._news.set()
+        self._wake()
 
     def fail(self, error: EngineDeadError | EngineUnavailableError) -> None:
         """Nothing more will come; what was put before is still given."""
         self._failure = error
-        self._news.set()
+        self._wake()
 
     async def get(self) -> RequestOutput:
         """The next output; after `fail` an error of that class."""
@@ -51,10 +54,16 @@ class Collector:
             if self._failure is not None:
                 # One of its own for each consumer: they all add to their error's traceback.
                 raise type(self._failure)(str(self._failure)) from self._failure
-            self._news.clear()
-            await self._news.wait()
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
         output, self._output = self._output, None
+        self.finished = output.finished
         return output
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
 
 def _own(output: RequestOutput) -> RequestOutput:

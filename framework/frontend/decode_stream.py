@@ -1,4 +1,4 @@
-"""`IncrementalDecoder`: tokens one by one to text, each character once and whole.
+"""`StreamDecoder`: tokens to text for tokenizers of any kind, one token at a time.
 
 Built on `tokenizers.decoders.DecodeStream`, which gives nothing until the text no longer ends
 inside a character. Three things are added: the tail that is still incomplete at the end is given
@@ -16,7 +16,7 @@ from tokenizers.decoders import DecodeStream
 
 from framework.frontend.tokenizer import Tokenizer
 
-__all__ = ["REPLACEMENT", "IncrementalDecoder"]
+__all__ = ["REPLACEMENT", "StreamDecoder"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,9 @@ MAX_HELD: Final = 16
 """Tokens without text after which the stream is cut; a character has at most 4 bytes."""
 
 
-class IncrementalDecoder:
-    """Text of one request's output tokens. One thread."""
+class StreamDecoder:
+    """Text of one request's output tokens; a `framework.frontend.text_decoder.TextDecoder`. One
+    thread."""
 
     def __init__(
         self,
@@ -56,8 +57,11 @@ class IncrementalDecoder:
         """The tokens whose text was given last; those held are decoded after them."""
         self._stream: Any = self._new_stream(context)
 
-    def push(self, token_id: int) -> str:
-        """The text that `token_id` completes; "" while a character is incomplete."""
+    def push_many(self, ids: Sequence[int]) -> str:
+        """See `TextDecoder`."""
+        return "".join([self._push(token_id) for token_id in ids])
+
+    def _push(self, token_id: int) -> str:
         self._held.append(token_id)
         try:
             text: str | None = self._stream.step(self._tokenizer.backend, token_id)
@@ -77,7 +81,7 @@ class IncrementalDecoder:
         return text
 
     def flush(self) -> str:
-        """The rest, at the end: an incomplete character as U+FFFD. `push` may go on after it."""
+        """See `TextDecoder`."""
         text = self._text_of(self._held)
         self._give_held()
         self._stream = self._new_stream(self._context)

@@ -1,4 +1,4 @@
-"""One bundle of outputs on its way through the output processor."""
+"""Bundles of outputs on their way through the output processor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_OUTPUTS: Final = EngineCoreOutputs(
 
 
 class ProcessedOutputs(msgspec.Struct, kw_only=True):
-    """What one bundle of outputs, a part of one, or one abort, came to."""
+    """What bundles of outputs, a part of them, or one abort, came to."""
 
     request_outputs: list[RequestOutput]
     """At most one a request."""
@@ -36,31 +36,48 @@ class ProcessedOutputs(msgspec.Struct, kw_only=True):
     ended_here: dict[FinishReason, list[int]]
     """Handles of requests that ended here and not in the engine core, which must be told: by
     why they ended."""
-    iteration: IterationStats
+    iterations: list[IterationStats]
+    """Of each bundle that was begun, in order."""
     traces: list[FinishedRequest]
     """What tracers are told; nothing when there are none."""
 
+    @property
+    def iteration(self) -> IterationStats:
+        """Of the newest bundle."""
+        return self.iterations[-1]
+
 
 class OutputBatch:
-    """One call's bundle and what is gathered from it."""
+    """One call's bundles, one after the other, and what is gathered from them."""
 
-    def __init__(self, outputs: EngineCoreOutputs, now: float) -> None:
+    outputs: EngineCoreOutputs
+    """The bundle that is read."""
+    iteration: IterationStats
+    """Of that bundle."""
+    has_facts: bool
+    """Whether the bundle tells of any row more than tokens, their logprobs and its end."""
+
+    def __init__(self) -> None:
+        self.iterations: list[IterationStats] = []
+        self.changed: dict[RequestGroup, IterationStats] = {}
+        """Requests that have news, and the record of the bundle that brought the newest."""
+        self.refused: dict[str, str] = {}
+        self.ended_here: dict[FinishReason, list[int]] = {}
+        self.traces: list[FinishedRequest] = []
+
+    def begin(self, outputs: EngineCoreOutputs, now: float) -> None:
+        """The next bundle. `now`: clock of the front end."""
         self.outputs = outputs
         self.iteration = IterationStats(timestamp=now)
-        self.begin_part()
+        self.iterations.append(self.iteration)
+        self.has_facts = bool(
+            outputs.prefills or outputs.prompt_logprobs or outputs.pooled or outputs.num_preemptions
+        )
         self._reader = None if outputs.logprobs is None else LogprobReader(outputs.logprobs)
         self._positions: dict[int, list[int]] = {}
         if outputs.logprob_rows is not None:
             for position, row in enumerate(outputs.logprob_rows.tolist()):
                 self._positions.setdefault(row, []).append(position)
-
-    def begin_part(self) -> None:
-        """What was gathered so far has been taken, but for `iteration`."""
-        self.changed: dict[str, tuple[RequestGroup, dict[int, OutputState]]] = {}
-        """By the user's id: the request, and those of its outputs that have news, by index."""
-        self.refused: dict[str, str] = {}
-        self.ended_here: dict[FinishReason, list[int]] = {}
-        self.traces: list[FinishedRequest] = []
 
     def positions(self, row: int) -> list[Position]:
         """The logprobs of a row's tokens."""
@@ -74,5 +91,5 @@ class OutputBatch:
 
     def mark(self, state: OutputState) -> None:
         """`state` has news."""
-        entry = self.changed.setdefault(state.group.processed.request_id, (state.group, {}))
-        entry[1][state.index] = state
+        state.group.changed[state.index] = state
+        self.changed[state.group] = self.iteration

@@ -1,14 +1,17 @@
 """`OutputProcessor`: columns of a step's outputs to the outputs that users get.
 
-Front-end process, one thread. One pass over the rows; an error in one request (a decoder, a
-plugin's filter) ends that request and no other.
+Front-end process, one thread. One pass over the rows of all bundles that are there, then one
+output for each request that has news: when the front end is behind, the cost of an output is
+shared by the tokens in it. An error in one request (a decoder, a plugin's filter) ends that
+request and no other.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from framework.frontend.logprobs import decode_prompt
 from framework.frontend.output_batch import NO_OUTPUTS, OutputBatch, ProcessedOutputs
@@ -21,10 +24,15 @@ from hookspecs.errors import InvalidRequestError, RequestFailedError
 from hookspecs.events import OutputReady
 from hookspecs.types.outputs import NOT_FINISHED, EngineCoreOutputs, RequestOutput
 from hookspecs.types.request import FinishReason
+from hookspecs.types.stats import IterationStats
 
 __all__ = ["OutputProcessor", "id_in_use"]
 
 logger = logging.getLogger(__name__)
+
+_STOP: Final = int(FinishReason.STOP)
+_ROWS_AN_OUTPUT: Final = 8
+"""To take a row costs about an eighth of what an output and its delivery cost."""
 
 
 class OutputProcessor:
@@ -70,43 +78,50 @@ class OutputProcessor:
 
     def process(self, outputs: EngineCoreOutputs) -> ProcessedOutputs:
         """Apply one bundle. Rows of requests that ended here before are ignored."""
-        (processed,) = self.process_parts(outputs, max(1, len(outputs.handles)))
+        (processed,) = self.process_parts([outputs], max(1, len(outputs.handles)))
         return processed
 
     def process_parts(
-        self, outputs: EngineCoreOutputs, max_rows: int
+        self, bundles: Iterable[EngineCoreOutputs], max_outputs: int
     ) -> Iterator[ProcessedOutputs]:
-        """`process`, at most `max_rows` rows at a time; between two parts the caller may do other
-        things, also abort requests. All parts have the same `iteration`, which is complete with
-        the last. A request of several outputs may have news in several parts."""
-        batch = OutputBatch(outputs, self._clock())
-        tokens, at = outputs.token_ids.tolist(), 0
-        columns = (outputs.handles, outputs.num_tokens, outputs.finish_codes)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, (handle, count, code) in enumerate(rows):
-            if row and row % max_rows == 0:
-                yield self._result(batch)
-            state = self._states.get(handle)
-            token_ids = tokens[at : at + count]
-            at += count
-            if state is None or state.finish_reason is not None:
-                continue
-            try:
-                self._take_row(state, row, token_ids, code, batch)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                self._fail(state.group, error, batch)
-        if outputs.finished_handles is not None:
-            self._end_silent(outputs.finished_handles.tolist(), batch)
-        yield self._result(batch)
+        """Apply bundles in their order, and make at most `max_outputs` outputs at a time; between
+        two parts the caller may do other things, also abort requests. All parts have the same
+        `iterations`, which are complete with the last. A request has one output for all bundles,
+        as long as their rows are not too many for one part."""
+        batch = OutputBatch()
+        room = max_rows = _ROWS_AN_OUTPUT * max_outputs
+        for outputs in bundles:
+            batch.begin(outputs, self._clock())
+            tokens, at = outputs.token_ids.tolist(), 0
+            columns = (outputs.handles, outputs.num_tokens, outputs.finish_codes)
+            rows = zip(*[column.tolist() for column in columns], strict=True)
+            for row, (handle, count, code) in enumerate(rows):
+                if not room:
+                    yield from self._results(batch, max_outputs)
+                    room = max_rows
+                room -= 1
+                state = self._states.get(handle)
+                token_ids = tokens[at : at + count]
+                at += count
+                if state is None or state.finish_reason is not None:
+                    continue
+                try:
+                    self._take_row(state, row, token_ids, code, batch)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    self._fail(state.group, error, batch)
+            if outputs.finished_handles is not None:
+                self._end_silent(outputs.finished_handles.tolist(), batch)
+        yield from self._results(batch, max_outputs)
 
     def abort(self, request_ids: Iterable[str]) -> ProcessedOutputs:
         """End requests by the user's id, all n outputs of each; unknown ids are ignored.
 
         The result holds a last output a request, with finish reason `abort`, and the handles
         that the engine core must be told."""
-        batch = OutputBatch(NO_OUTPUTS, self._clock())
+        batch = OutputBatch()
+        batch.begin(NO_OUTPUTS, self._clock())
         for request_id in dict.fromkeys(request_ids):
             group = self._groups.get(request_id)
             if group is None:
@@ -115,7 +130,8 @@ class OutputProcessor:
                 if state.finish_reason is None:
                     batch.end_here(state, FinishReason.ABORT)
                     self._give_up(state, batch)
-        return self._result(batch)
+        (processed,) = self._results(batch, max(1, len(batch.changed)))
+        return processed
 
     def _take_row(
         self,
@@ -126,23 +142,11 @@ class OutputProcessor:
         batch: OutputBatch,
     ) -> None:
         outputs, group = batch.outputs, state.group
-        state.num_preemptions = outputs.num_preemptions.get(row, state.num_preemptions)
-        prefill = outputs.prefills.get(row)
-        if prefill is not None:
-            state.prefill = prefill
-            batch.iteration.num_prompt_tokens += prefill.num_prompt_tokens
-            batch.iteration.num_cached_tokens += prefill.num_cached_tokens
-            if group.num_cached_tokens is None:
-                group.num_cached_tokens = prefill.num_cached_tokens
-        pieces = outputs.prompt_logprobs.get(row)
-        if pieces is not None and group.prompt_logprobs is None:
-            group.prompt_logprobs = decode_prompt(
-                pieces, state.tokenizer, state.request.prompt_token_ids
-            )
-        group.embedding = outputs.pooled.get(row)
-        by_token = code == FinishReason.STOP
-        params = state.request.sampling_params
-        hidden = 1 if by_token and not params.include_stop_str_in_output else 0
+        if batch.has_facts:
+            self._take_facts(state, row, batch)
+        hidden = 0
+        if code == _STOP and token_ids:
+            hidden = 0 if state.request.sampling_params.include_stop_str_in_output else 1
         before = len(state.token_ids)
         try:
             stop = state.take(token_ids, batch.positions(row), hidden)
@@ -166,8 +170,25 @@ class OutputProcessor:
             )
             if row in outputs.refused:
                 self._refuse(group, outputs.errors.get(row, ""), batch)
-        elif token_ids:
+        elif token_ids and group.early:
             batch.mark(state)
+
+    def _take_facts(self, state: OutputState, row: int, batch: OutputBatch) -> None:
+        outputs, group = batch.outputs, state.group
+        state.num_preemptions = outputs.num_preemptions.get(row, state.num_preemptions)
+        prefill = outputs.prefills.get(row)
+        if prefill is not None:
+            state.prefill = prefill
+            batch.iteration.num_prompt_tokens += prefill.num_prompt_tokens
+            batch.iteration.num_cached_tokens += prefill.num_cached_tokens
+            if group.num_cached_tokens is None:
+                group.num_cached_tokens = prefill.num_cached_tokens
+        pieces = outputs.prompt_logprobs.get(row)
+        if pieces is not None and group.prompt_logprobs is None:
+            group.prompt_logprobs = decode_prompt(
+                pieces, state.tokenizer, state.request.prompt_token_ids
+            )
+        group.embedding = outputs.pooled.get(row)
 
     def _count_tokens(self, state: OutputState, before: int, batch: OutputBatch) -> None:
         count = len(state.token_ids) - before
@@ -196,7 +217,7 @@ class OutputProcessor:
         stop_reason: int | str | None = None,
         error: str | None = None,
     ) -> None:
-        if state.detokenizer is not None and not isinstance(stop_reason, str):
+        if state.watched and state.detokenizer is not None and not isinstance(stop_reason, str):
             late_stop = state.detokenizer.finish()
             if late_stop is not None and reason in (FinishReason.STOP, FinishReason.LENGTH):
                 reason, stop_reason = FinishReason.STOP, late_stop
@@ -238,30 +259,43 @@ class OutputProcessor:
                 state.finish(FinishReason.ERROR, error=error)
                 batch.mark(state)
 
-    def _result(self, batch: OutputBatch) -> ProcessedOutputs:
-        """What has been gathered, but for the record, which goes on."""
-        request_outputs = []
-        for group, changed in batch.changed.values():
-            output = self._output(group, list(changed.values()), batch)
+    def _results(self, batch: OutputBatch, max_outputs: int) -> Iterator[ProcessedOutputs]:
+        """What has been gathered, but for the records, which go on."""
+        changed = list(batch.changed.items())
+        for at in range(0, max(1, len(changed)), max_outputs):
+            yield self._result(changed[at : at + max_outputs], batch)
+        batch.changed = {}
+
+    def _result(
+        self, changed: Sequence[tuple[RequestGroup, IterationStats]], batch: OutputBatch
+    ) -> ProcessedOutputs:
+        request_outputs, refused = [], {}
+        for group, iteration in changed:
+            request_id = group.processed.request_id
+            if self._groups.get(request_id) is not group:
+                continue  # it was aborted between two parts, and has had its last output
+            output = self._output(group, batch)
             if output is not None:
                 request_outputs.append(output)
-            self._forget_ended(group, batch)
-        processed = ProcessedOutputs(
+            group.changed.clear()
+            self._forget_ended(group, iteration, batch)
+            if request_id in batch.refused:
+                refused[request_id] = batch.refused.pop(request_id)
+        ended_here, batch.ended_here = batch.ended_here, {}
+        traces, batch.traces = batch.traces, []
+        return ProcessedOutputs(
             request_outputs=request_outputs,
-            refused=batch.refused,
-            ended_here=batch.ended_here,
-            iteration=batch.iteration,
-            traces=batch.traces,
+            refused=refused,
+            ended_here=ended_here,
+            iterations=batch.iterations,
+            traces=traces,
         )
-        batch.begin_part()
-        return processed
 
-    def _output(
-        self, group: RequestGroup, changed: list[OutputState], batch: OutputBatch
-    ) -> RequestOutput | None:
+    def _output(self, group: RequestGroup, batch: OutputBatch) -> RequestOutput | None:
         """What the user gets, after the filters; if that fails, an output that says so."""
+        changed = list(group.changed.values())
         try:
-            output = group.output(changed)
+            output = group.output()
             if output is None or not self._calls.has_output_filters:
                 return output
             kind = group.processed.params.output_kind
@@ -274,15 +308,17 @@ class OutputProcessor:
                 state.finish_reason, state.error = FinishReason.ERROR, shown(error)
             return group.error_output(shown(error))
 
-    def _forget_ended(self, group: RequestGroup, batch: OutputBatch) -> None:
+    def _forget_ended(
+        self, group: RequestGroup, iteration: IterationStats, batch: OutputBatch
+    ) -> None:
         """Record the outputs that have ended, once each, and drop their state."""
         if group.num_running == len(group.outputs):
             return
         for state in group.outputs:
             handle = state.request.handle
             if state.finish_reason is not None and handle in self._states:
-                stats = state.finished_stats(batch.iteration.timestamp)
-                batch.iteration.finished.append(stats)
+                stats = state.finished_stats(iteration.timestamp)
+                iteration.finished.append(stats)
                 if self._tracing:
                     batch.traces.append(state.trace(stats, self._wall_clock_ns()))
                 del self._states[handle]

@@ -5,8 +5,6 @@ Front-end process, one thread. Times are seconds; which clock is said at each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from framework.frontend.detokenizer import Detokenizer
 from framework.frontend.logprobs import NUM_CONTEXT, Position, decode_position
 from framework.frontend.processed_request import ProcessedRequest
@@ -35,14 +33,15 @@ class OutputState:
         "index",
         "last_token_at",
         "logprobs",
-        "num_given_chars",
         "num_given_tokens",
+        "num_hidden",
         "num_preemptions",
         "prefill",
         "request",
         "stop_reason",
         "token_ids",
         "tokenizer",
+        "watched",
     )
 
     def __init__(
@@ -62,6 +61,8 @@ class OutputState:
             if self.tokenizer is None
             else Detokenizer(self.tokenizer, params, request.prompt_token_ids)
         )
+        self.watched = self.detokenizer is not None and self.detokenizer.has_stops
+        """Whether its text can end it: then it is made with each token, else when it is given."""
         self.token_ids: list[int] = []
         self.logprobs: list[dict[int, Logprob]] | None = None
         self.cumulative_logprob: float | None = None
@@ -71,7 +72,8 @@ class OutputState:
         self.stop_reason: int | str | None = None
         self.error: str | None = None
         self.num_given_tokens = 0
-        self.num_given_chars = 0
+        self.num_hidden = 0
+        """Tokens at the end that have no text: a stop token."""
         self.prefill: PrefillInfo | None = None
         self.num_preemptions = 0
         self.first_token_latency = 0.0
@@ -85,12 +87,17 @@ class OutputState:
         """Take a step's tokens, the last `hidden` of which have no text (a stop token).
 
         Ends with the token that completes a stop string, which is returned."""
+        self.num_hidden = hidden
+        if self.logprobs is None and not self.watched:
+            self.token_ids += token_ids
+            return None
         shown = len(token_ids) - hidden
         for number, token_id in enumerate(token_ids):
             if self.logprobs is not None:
                 self._take_logprobs(positions[number])
             self.token_ids.append(token_id)
-            if self.detokenizer is not None and number < shown:
+            if self.watched and number < shown:
+                assert self.detokenizer is not None
                 stop = self.detokenizer.push(token_id)
                 if stop is not None:
                     return stop
@@ -113,13 +120,12 @@ class OutputState:
 
     def completion(self, *, delta: bool) -> CompletionOutput:
         """What the user gets now; with `delta`, what is new since the last call."""
-        chars = 0 if self.detokenizer is None else self.detokenizer.num_shown
-        tokens = len(self.token_ids)
-        from_char, from_token = (self.num_given_chars, self.num_given_tokens) if delta else (0, 0)
-        self.num_given_chars, self.num_given_tokens = chars, tokens
+        text = self._text(delta)
+        from_token = self.num_given_tokens if delta else 0
+        self.num_given_tokens = len(self.token_ids)
         return CompletionOutput(
             index=self.index,
-            text="" if self.detokenizer is None else self.detokenizer.text[from_char:chars],
+            text=text,
             token_ids=self.token_ids[from_token:],
             cumulative_logprob=self.cumulative_logprob,
             logprobs=None if self.logprobs is None else self.logprobs[from_token:],
@@ -127,6 +133,17 @@ class OutputState:
             stop_reason=self.stop_reason,
             error=self.error,
         )
+
+    def _text(self, delta: bool) -> str:
+        detokenizer = self.detokenizer
+        if detokenizer is None:
+            return ""
+        if not self.watched:
+            end = len(self.token_ids) - self.num_hidden
+            detokenizer.push_many(self.token_ids[self.num_given_tokens : end])
+            if self.finish_reason is not None:
+                detokenizer.finish()
+        return detokenizer.take() if delta else detokenizer.shown()
 
     def finished_stats(self, now: float) -> FinishedRequestStats:
         """The terminal record. `now`: clock of the front end."""
@@ -174,6 +191,8 @@ class RequestGroup:
     """A user's request: its n outputs and what they share."""
 
     __slots__ = (
+        "changed",
+        "early",
         "embedding",
         "first",
         "last_token_at",
@@ -191,6 +210,10 @@ class RequestGroup:
             OutputState(self, index, request, tokenizer)
             for index, request in enumerate(processed.requests)
         ]
+        self.early = processed.params.output_kind is not OutputKind.FINAL_ONLY
+        """Whether the user gets anything before the end."""
+        self.changed: dict[int, OutputState] = {}
+        """By index: the outputs that have news which were not given."""
         self.num_running = len(self.outputs)
         self.first: OutputState | None = None
         """The output that got the first token."""
@@ -213,16 +236,17 @@ class RequestGroup:
         """Whether the user got a token of any of the n outputs."""
         return any(state.num_given_tokens for state in self.outputs)
 
-    def output(self, changed: Iterable[OutputState]) -> RequestOutput | None:
-        """What the user gets after `changed` have news; None if it is not time yet.
+    def output(self) -> RequestOutput | None:
+        """What the user gets after the news of `changed`; None if it is not time yet.
 
         CUMULATIVE: all n outputs so far. DELTA: of `changed` what is new. FINAL_ONLY: all n,
         when all have ended. Outputs are in the order of their index."""
-        kind = self.processed.params.output_kind
-        if kind is OutputKind.FINAL_ONLY and not self.finished:
+        if not self.early and not self.finished:
             return None
-        delta = kind is OutputKind.DELTA
-        given = sorted(changed, key=lambda state: state.index) if delta else self.outputs
+        delta = self.processed.params.output_kind is OutputKind.DELTA
+        given = self.outputs
+        if delta and len(given) > 1:
+            given = [self.changed[index] for index in sorted(self.changed)]
         prompt_logprobs = self.prompt_logprobs
         if delta and self.prompt_logprobs_given:
             prompt_logprobs = None

@@ -7,9 +7,38 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["byte_reader"]
+__all__ = ["TokenBytes", "byte_reader", "is_byte_level"]
 
 _FALLBACK: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenBytes(dict[int, bytes]):
+    """Token id to what the `ByteLevel` decoder makes of the token, worked out when first asked
+    for: the bytes that its characters stand for, or, if one stands for none, those of its text.
+    Of an id without a token, and of a hidden one, nothing."""
+
+    def __init__(self, backend: Any, hidden: frozenset[int]) -> None:
+        """`backend`: a `tokenizers.Tokenizer` that `is_byte_level`."""
+        super().__init__()
+        self._backend = backend
+        self._hidden = hidden
+        self._alphabet = _byte_level_alphabet()
+
+    def __missing__(self, token_id: int) -> bytes:
+        token: str | None = self._backend.id_to_token(token_id)
+        if token is None or token_id in self._hidden:
+            token = ""
+        try:
+            data = bytes([self._alphabet[char] for char in token])
+        except KeyError:
+            data = token.encode()
+        self[token_id] = data
+        return data
+
+
+def is_byte_level(backend: Any) -> bool:
+    """Whether the decoder of a `tokenizers.Tokenizer` is `ByteLevel` and nothing else."""
+    return [step["type"] for step in _decoder_steps(backend)] == ["ByteLevel"]
 
 
 def byte_reader(backend: Any) -> Callable[[str], bytes]:

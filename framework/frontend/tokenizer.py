@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from framework.frontend.checks import encodable, plain
-from framework.frontend.token_bytes import byte_reader
+from framework.frontend.token_bytes import TokenBytes, byte_reader, is_byte_level
 from framework.sdk.remote_code import refuse_foreign_code
 from hookspecs.config import ModelConfig
 from hookspecs.contracts.model import ResolvedModel
@@ -24,6 +24,9 @@ __all__ = ["Tokenizer", "load_tokenizer"]
 
 _GENERIC: Final = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Names of the class that takes a tokenizer.json as it is."""
+_PLAIN_MODELS: Final = ("gpt2", "llama", "qwen3")
+"""Types of models for which `AutoTokenizer` follows such a name; for some others it knows better.
+Those that GGUF files are converted to, among others."""
 
 
 class Tokenizer:
@@ -51,6 +54,8 @@ class Tokenizer:
         self.special_ids: frozenset[int] = frozenset(pretrained.all_special_ids) | frozenset(
             token_id for token_id, token in added.items() if token.special
         )
+        self._hidden_ids = frozenset(id_ for id_, token in added.items() if token.special)
+        """What the library leaves out with `skip_special_tokens`."""
         self._added_ids = frozenset(added)
         """Special ones and others: they are written as text."""
         self._texts: dict[int, str] = {}
@@ -99,6 +104,16 @@ class Tokenizer:
         if token is None:
             return b""
         return token.encode() if token_id in self._added_ids else self._read_bytes(token)
+
+    def byte_table(self, *, skip_special_tokens: bool) -> TokenBytes | None:
+        """The bytes of each token in a text; None unless the tokenizer's decoder is byte-level."""
+        return self._byte_tables[skip_special_tokens] if self._byte_tables else None
+
+    @cached_property
+    def _byte_tables(self) -> tuple[TokenBytes, TokenBytes] | None:
+        if not is_byte_level(self.backend):
+            return None
+        return TokenBytes(self.backend, frozenset()), TokenBytes(self.backend, self._hidden_ids)
 
     def bad_word_ids(self, word: str) -> list[list[int]]:
         """The token sequences of `word` at a beginning and after a space, without doubles.
@@ -202,15 +217,27 @@ def load_tokenizer(config: ModelConfig, model: ResolvedModel) -> Tokenizer | Non
 
 def _class_for(path: str) -> Any:
     """What loads the tokenizer. `AutoTokenizer` brings torch with it, so it is asked only where
-    there is a choice: not for a tokenizer of no class of its own, in a directory without a
-    model."""
-    if _named_class(path) in _GENERIC and not Path(path, "config.json").exists():
+    there is a choice: not for a tokenizer of no class of its own, unless the model beside it may
+    need another one."""
+    if _named_class(path) in _GENERIC and _model_type(path) in (None, *_PLAIN_MODELS):
         from transformers import PreTrainedTokenizerFast
 
         return PreTrainedTokenizerFast
     from transformers import AutoTokenizer
 
     return AutoTokenizer
+
+
+def _model_type(path: str) -> object:
+    """What config.json names, "" if it can not be read; None if there is no such file."""
+    file = Path(path, "config.json")
+    if not file.exists():
+        return None
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return config.get("model_type", "") if isinstance(config, dict) else ""
 
 
 def _named_class(path: str) -> object:

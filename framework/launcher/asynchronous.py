@@ -22,6 +22,7 @@ from framework.launcher.host import EngineHost
 from framework.launcher.parts import FrontEndParts, early_parts
 from framework.launcher.sync import ConfigSource, no_progress
 from framework.plugins.manager import PluginManager
+from framework.process.openmp import let_compute_threads_sleep
 from framework.process.supervisor import StartUp
 from hookspecs.config import EngineConfig, EngineProcess
 from hookspecs.errors import UnsupportedFeatureError
@@ -155,6 +156,7 @@ def launch_async(
     The engine core runs in a process of its own: in this one its steps would hold up the loop.
     UnsupportedFeatureError when `engine.process` says otherwise.
     """
+    let_compute_threads_sleep()
     resolved = load_config(config)
     require_model(resolved.config)
     if resolved.config.engine.process is EngineProcess.IN_PROCESS:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from framework.frontend.async_llm import AsyncLLM
 from framework.plugins.manager import PluginManager
 from framework.process.exit_codes import ExitCode
+from framework.process.garbage import start_spared
 from hookspecs.contracts.frontend import Frontend, HttpRoutes
 from hookspecs.errors import FrameworkError, ProviderError
 
@@ -88,9 +89,10 @@ async def run_front_end(
     dead = asyncio.create_task(engine.failed())
     try:
         await asyncio.sleep(0)  # what is wrong at once is raised before anyone is told
-        if not server.done():
-            serving()
-        await asyncio.wait({server, told, dead}, return_when=asyncio.FIRST_COMPLETED)
+        with start_spared():
+            if not server.done():
+                serving()
+            await asyncio.wait({server, told, dead}, return_when=asyncio.FIRST_COMPLETED)
         if server.done():
             server.result()
         # A signal to all processes ends engine cores, too; then that is no failure.

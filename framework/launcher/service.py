@@ -21,6 +21,7 @@ from framework.launcher.sync import ConfigSource, no_progress
 from framework.plugins.construct import import_target
 from framework.plugins.manager import PluginManager
 from framework.process.exit_codes import ExitCode
+from framework.process.openmp import let_compute_threads_sleep
 from framework.process.supervisor import StartUp
 from hookspecs.config import EngineConfig, EngineProcess
 from hookspecs.errors import UnsupportedFeatureError
@@ -44,6 +45,7 @@ def serve(
     them. `serving` is told the address, once requests are taken. Otherwise as `launch`; the
     address is taken, and the front end imported, before the model is loaded.
     """
+    let_compute_threads_sleep()
     resolved = load_config(config)
     require_model(resolved.config)
     if resolved.config.engine.process is EngineProcess.IN_PROCESS:

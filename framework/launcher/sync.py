@@ -28,6 +28,7 @@ from framework.launcher.host import EngineHost
 from framework.launcher.parts import FrontEndParts, early_parts
 from framework.plugins.manager import PluginManager
 from framework.plugins.report import PluginReport, merged_reports
+from framework.process.openmp import let_compute_threads_sleep
 from framework.process.supervisor import StartUp
 from hookspecs.config import EngineConfig, EngineProcess
 from hookspecs.contracts.model import ResolvedModel
@@ -85,6 +86,7 @@ def launch(
 
     Raises ConfigError, PluginError, ModelNotFoundError, UnsupportedModelError.
     """
+    let_compute_threads_sleep()
     resolved = load_config(config)
     require_model(resolved.config)
     manager = PluginManager.build(resolved.config, objects=plugins)

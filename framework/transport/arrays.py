@@ -30,7 +30,9 @@ __all__ = [
     "Array",
     "ArrayHead",
     "array_over",
+    "column_of",
     "dtype_name",
+    "pack_column",
     "pack_head",
     "unpack_head",
 ]
@@ -69,6 +71,8 @@ _CARRIERS: Final = (*NUMPY_DTYPES, np.dtype("int16"))
 _TORCH: Final = 0x80
 _MAX_DIMENSIONS: Final = 32
 _HEADS: Final = tuple(struct.Struct(f"<BBI{n}Q") for n in range(_MAX_DIMENSIONS + 1))
+_COLUMN: Final = _HEADS[1]
+_COLUMN_CODES: Final = {dtype: code for code, dtype in enumerate(NUMPY_DTYPES) if code}
 
 
 class ArrayHead(NamedTuple):
@@ -128,6 +132,30 @@ def unpack_head(data: memoryview) -> ArrayHead:
         nbytes=math.prod(shape) * carrier.itemsize,
         payload=data[head.size :],
     )
+
+
+def pack_column(array: Array) -> bytes | None:
+    """The bytes of an INLINE extension for a numpy array of one dimension, not bool. None for any
+    other one, which takes the long way, by `dtype_name` and `pack_head`."""
+    code = _COLUMN_CODES.get(array.dtype)
+    if code is None or array.ndim != 1:
+        return None
+    return _COLUMN.pack(code, 1, 0, len(array)) + array.tobytes()
+
+
+def column_of(data: memoryview) -> Array | None:
+    """The read-only array of an INLINE extension: numpy, one dimension, not bool. None for any
+    other one, and for one that is malformed: those take the long way, by `unpack_head`."""
+    if len(data) < _COLUMN.size:
+        return None
+    code, rank, _, length = _COLUMN.unpack_from(data)
+    if rank != 1 or not 0 < code < len(NUMPY_DTYPES):
+        return None
+    dtype = NUMPY_DTYPES[code]
+    if len(data) != _COLUMN.size + length * dtype.itemsize:
+        return None
+    column: Array = np.frombuffer(bytes(data[_COLUMN.size :]), dtype)
+    return column
 
 
 def array_over(head: ArrayHead, buffer: Any) -> Array:

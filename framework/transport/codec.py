@@ -1,8 +1,9 @@
 """Objects to frames and back: msgpack for the structure, raw frames for the arrays.
 
-The first frame is the msgpack of the object. An array of at least 256 bytes is a frame of its
+The first frame is the msgpack of the object. An array of at least 4096 bytes is a frame of its
 own, sent from and viewed in place; one of at least `TensorStore.min_bytes` is a file where there
-is a store; smaller ones lie within the msgpack. Nothing is ever unpickled.
+is a store; smaller ones lie within the msgpack, where copying them costs less than a frame.
+Nothing is ever unpickled.
 
 An encoder or decoder is made once and used by one thread at a time: building one costs more than
 using it.
@@ -21,9 +22,12 @@ from framework.transport.arrays import (
     FILE,
     FRAME,
     INLINE,
+    NUMPY_DTYPES,
     Array,
     array_over,
+    column_of,
     dtype_name,
+    pack_column,
     pack_head,
     unpack_head,
 )
@@ -39,7 +43,8 @@ Buffer: TypeAlias = bytes | memoryview
 """A frame, as zmq gives it with copy=True, or its `Frame.buffer`."""
 T = TypeVar("T")
 
-_MIN_FRAME_BYTES: Final = 256
+_MIN_FRAME_BYTES: Final = 4096
+_DTYPES: Final = {dtype.name: dtype for dtype in NUMPY_DTYPES}
 # What msgspec and the conversions it calls raise for values that they can not take.
 _REFUSALS: Final = (
     msgspec.MsgspecError,
@@ -94,6 +99,10 @@ class Encoder:
 
     def _encode_array(self, obj: object) -> msgspec.msgpack.Ext:
         if type(obj) is np.ndarray:
+            if obj.nbytes < _MIN_FRAME_BYTES:
+                column = pack_column(obj)
+                if column is not None:
+                    return msgspec.msgpack.Ext(INLINE, column)
             return self._place(dtype_name(obj), obj, is_torch=False)
         if is_tensor(obj):
             dtype, array = array_of(obj)  # type: ignore[arg-type]
@@ -169,6 +178,10 @@ class Decoder(Generic[T]):
     def _decode_array(self, code: int, data: memoryview) -> Any:
         if code not in (INLINE, FRAME, FILE):
             raise TransportError(f"{code} is not the code of a known extension")
+        if code == INLINE:
+            column = column_of(data)
+            if column is not None:
+                return column
         head = unpack_head(data)
         buffer: Any
         if code == FRAME:
@@ -221,7 +234,7 @@ def _check_column(expected: type, value: object) -> Any:
         raise ValueError(f"no decoder knows how to make a {expected.__qualname__}")
     if type(value) is not np.ndarray:
         raise ValueError(f"expected a column of {dtype}, got {type(value).__name__}")
-    if value.dtype != np.dtype(dtype) or value.ndim != 1:
+    if value.dtype != _DTYPES[dtype] or value.ndim != 1:
         raise ValueError(
             f"expected a column of {dtype}, got an array of {value.dtype}{list(value.shape)}"
         )

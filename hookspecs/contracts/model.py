@@ -178,6 +178,17 @@ class ModelLoader(ABC):
     def __init__(self, context: ModelLoaderContext) -> None:
         self.context = context
 
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        """How well it would serve this model, for `model.loader = "auto"`: the highest wins, 0 or
+        less never does; UnsupportedModelError is 0 with the reason, which the user is told.
+        `device` is "" where the worker does not say it. Asked of built-in loaders, and of others
+        whose plugin is named in `plugins.enable` or was given to `launch`. Cheap: reads no
+        weights, and does not import what only `load` needs."""
+        return 0
+
     @abstractmethod
     def load(self, model: ResolvedModel, *, dtype: str, device: str) -> LoadedModel:
         """Load the weights as torch dtype name `dtype` on `device`. UnsupportedModelError."""

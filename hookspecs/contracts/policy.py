@@ -10,7 +10,7 @@ Called in the core process, main thread.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -36,7 +36,9 @@ class PolicyCapability(StrEnum):
     """What a policy needs beyond a key fixed when a request is queued."""
 
     DYNAMIC_ORDER = "dynamic_order"
-    """Keys change while requests wait: `order_key` is asked for all of them every step."""
+    """Keys change while requests wait: `order_key` is asked for all of them every step, of an
+    `order_group` for the first ones. It may be asked for a request again in a step (a `view.now`),
+    and answers the same then."""
 
 
 class Admission(Enum):
@@ -106,6 +108,14 @@ class SchedulingPolicy(ABC):
         step for all waiting requests with DYNAMIC_ORDER."""
         return ()
 
+    def order_group(self, request: RequestView) -> Hashable:
+        """With DYNAMIC_ORDER: whose place in the order changes together, such as the requests of
+        a tenant. By the keys of this policy those of a group that wait are at all times strictly
+        in the order (preempted first, arrival). So a scheduler may ask for the keys of the first
+        ones only: what a step costs does not grow with the number of those behind. Asked when a
+        request is queued. None: no such group."""
+        return None
+
     def admit(self, request: RequestView, view: SchedulerView) -> Admission:
         """Whether it may start now. Asked in order, for requests that would fit: one that is
         admitted by all policies starts, unless there is no room after all, as when those that it
@@ -155,6 +165,11 @@ class PolicyStack(Protocol):
 
     def key(self, request: RequestView) -> OrderKey:
         """The complete key in the total order."""
+
+    def place(self, request: RequestView) -> tuple[Hashable, OrderKey] | None:
+        """With `dynamic_order`: a group, and a key that does not change while the request waits.
+        Those of a group are in the order of that key at all times, so only the first of them need
+        be asked for its `key`. None: ask for it every step."""
 
     def admit(self, request: RequestView) -> bool:
         """Whether all policies admit it now."""

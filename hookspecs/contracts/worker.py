@@ -63,8 +63,10 @@ class WorkerContext(Context, frozen=True, kw_only=True):
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
-    create_loader: Callable[[], ModelLoader]
-    """The configured model loader."""
+    create_loader: Callable[..., ModelLoader]
+    """The configured model loader; with `auto` the one that rates the model highest for the
+    keywords `dtype` and `device`, both as its `load` takes them. Left out they are the
+    checkpoint's type and no device in particular."""
     create_sampler: Callable[[SamplerContext], Sampler]
     """The configured sampler. Vocabulary size, max_num_seqs and device are the worker's to say;
     options, plugin and name are filled in for it. Samplers take torch tensors: a worker without

@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 else:
 
     class _ColumnType(type):
+        _seen: Any = None  # a dtype of that name: numpy puts the name together at each access
+
         def __instancecheck__(cls, instance: Any) -> bool:
-            return getattr(getattr(instance, "dtype", None), "name", None) == cls.dtype
+            dtype = getattr(instance, "dtype", None)
+            if dtype is not None and dtype is cls._seen:
+                return True
+            if getattr(dtype, "name", None) != cls.dtype:
+                return False
+            cls._seen = dtype
+            return True
 
     class Int8Column(metaclass=_ColumnType):
         """int8[rows]"""

@@ -125,6 +125,48 @@ def test_a_wrong_schedule_stops_the_engine(
             engine.generate([[1]], greedy(1))
 
 
+def in_place_slots(scheduled: SchedulerOutput) -> None:
+    scheduled.slots[:] = scheduled.slots[0]
+
+
+def in_place_order(scheduled: SchedulerOutput) -> None:
+    scheduled.num_computed_tokens[:] = scheduled.num_computed_tokens[::-1].copy()
+
+
+def in_place_counts(scheduled: SchedulerOutput) -> None:
+    scheduled.num_scheduled_tokens[0] += 1
+    scheduled.num_scheduled_tokens[1] -= 1
+
+
+def in_place_samples(scheduled: SchedulerOutput) -> None:
+    scheduled.samples[-1] = False
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_place_slots, "twice"),
+        (in_place_order, "other computed tokens"),
+        (in_place_counts, "no token, or more than it has"),
+        (in_place_samples, "must sample exactly"),
+    ],
+)
+def test_arrays_changed_in_place_while_the_same_requests_run_stop_the_engine(
+    change: Callable[[SchedulerOutput], None], message: str
+) -> None:
+    """What was right in the step before is checked again."""
+
+    def late(scheduled: SchedulerOutput) -> SchedulerOutput:
+        if scheduled.num_computed_tokens[0] == 9:
+            change(scheduled)
+        return scheduled
+
+    with launch_scripted(plugins=[Bending(late)]) as engine:
+        with pytest.raises(ContractViolation, match=message) as error:
+            engine.generate([[1, 2, 3], [4, 5, 6, 7]], greedy(20))
+        assert error.value.plugin == "bending"
+
+
 def test_a_raising_phase_is_attributed_to_its_plugin() -> None:
     class Raising(Bending):
         @hookimpl(wrapper=True)

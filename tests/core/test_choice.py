@@ -15,8 +15,18 @@ from scripted import greedy, launch_scripted
 import framework
 from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions
 from builtin_plugins.worker_scripted.worker import ScriptedWorker
+from framework.config import load_config
+from framework.core.choice import choose_loader
+from framework.plugins.manager import PluginManager
 from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
-from hookspecs.contracts.model import ModelSource
+from hookspecs.contracts.model import (
+    LoadedModel,
+    LoaderCapability,
+    ModelInfo,
+    ModelLoader,
+    ModelSource,
+    ResolvedModel,
+)
 from hookspecs.errors import ProviderError, UnsupportedModelError
 
 
@@ -95,3 +105,79 @@ def test_nothing_is_added_where_the_worker_was_named() -> None:
     config = {"model": {"name": "scripted"}, "executor": {"worker": "refusing"}}
     with pytest.raises(UnsupportedModelError, match=r"^such a model can not be run\.$"):
         framework.launch(config, plugins=[Workers()])
+
+
+class Rating(ModelLoader):
+    """Rates 1000 what is to be float16 on a device of its own."""
+
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        return 1000 * (dtype == "float16" and device == "npu")
+
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> LoadedModel:
+        raise NotImplementedError
+
+
+class Declining(Rating):
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        raise UnsupportedModelError("it knows no such model")
+
+
+class Broken(Rating):
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        raise OSError("no disk")
+
+
+class Loaders(EngineHooks):
+    PLUGIN = PluginInfo(name="loaders", api=">=1.0,<2")
+
+    @hookimpl
+    def register_model_loaders(self) -> Any:
+        yield Provider("zzz-rating", "choice_targets:Rating")
+        yield Provider("rating", "choice_targets:Rating", capabilities=frozenset(LoaderCapability))
+        yield Provider("declining", "choice_targets:Declining")
+        yield Provider("broken", "choice_targets:Broken")
+
+
+def _choose(dtype: str, device: str, **model: Any) -> tuple[str, str]:
+    """The loader, and what is said of it, for a model without files."""
+    config = {"model": {"name": "m", **model}, "plugins": {"activation": "none"}}
+    plugins = PluginManager.build(load_config(config).config, objects=[Loaders()])
+    info = ModelInfo(architecture="NoSuchModel", vocab_size=8, max_model_len=8)
+    found = ResolvedModel(name="m", path=None, tokenizer_path=None, info=info)
+    lines: list[str] = []
+    name = choose_loader(plugins, found, dtype=dtype, device=device, report=lines.append)
+    return name, "\n".join(lines)
+
+
+def test_the_loader_that_rates_highest_is_chosen_and_the_others_reasons_are_said() -> None:
+    name, said = _choose("float16", "npu")
+    assert name == "rating", "of equals the first by name"
+    assert said.startswith("model loader 'rating'; not ")
+    assert "'declining': it knows no such model" in said
+    assert "'broken': OSError: no disk" in said
+
+
+def test_a_loader_that_is_named_is_not_rated() -> None:
+    assert _choose("float32", "cpu", loader="declining") == ("declining", "")
+
+
+def test_only_loaders_that_quantize_are_chosen_where_that_is_asked_for() -> None:
+    name, said = _choose("float16", "npu", quantization="int8")
+    assert name == "rating"
+    assert "'zzz-rating': does not declare quantization" in said
+
+
+def test_a_model_that_no_loader_takes_is_refused_with_all_reasons() -> None:
+    with pytest.raises(UnsupportedModelError) as error:
+        _choose("float32", "cpu")
+    for part in ("'rating': rates it 0", "'declining': it knows", "'broken'", "'transformers'"):
+        assert part in str(error.value)

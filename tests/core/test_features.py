@@ -22,7 +22,7 @@ from hookspecs.errors import ConfigError, UnsupportedFeatureError
         ({"executor": {"tensor_parallel_size": 2}}, ["tensor_parallel_size", "uniproc"]),
         ({"executor": {"pipeline_parallel_size": 2}}, ["pipeline_parallel_size", "uniproc"]),
         ({"parallel": {"data_parallel_size": 2}}, ["data_parallel_size"]),
-        ({"model": {"quantization": "int8"}}, ["quantization", "transformers"]),
+        ({"model": {"quantization": "int8", "loader": "transformers"}}, ["quantization"]),
         ({"scheduler": {"async_stepping": "on"}}, ["async_stepping"]),
     ],
 )

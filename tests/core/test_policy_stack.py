@@ -106,3 +106,21 @@ def test_dynamic_order_of_one_is_dynamic_order_of_all() -> None:
     dynamic = policy(capabilities=frozenset({PolicyCapability.DYNAMIC_ORDER}))
     assert PolicyStack([policy(), dynamic], VIEW).dynamic_order
     assert not PolicyStack([policy()], VIEW).dynamic_order
+
+
+def test_a_place_in_a_group_is_what_stands_before_the_moving_key(make_request) -> None:
+    def moving(group: Any) -> SchedulingPolicy:
+        return policy(
+            capabilities=frozenset({PolicyCapability.DYNAMIC_ORDER}),
+            order_key=lambda request, view: (view.now,),
+            order_group=lambda request: group,
+        )
+
+    fixed = policy(order_key=lambda request, view: (request.priority,))
+    request = make_request(priority=3)
+    stack = PolicyStack([fixed, moving("a"), fixed, moving("b")], VIEW)
+    assert stack.place(request) == (("a", "b"), (3, 1, 0))
+    request.num_preemptions = 1
+    assert stack.place(request) == (("a", "b"), (3, 0, 0))
+    assert PolicyStack([moving("a"), moving(None)], VIEW).place(request) is None
+    assert PolicyStack([fixed], VIEW).place(request) is None

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from framework.core.request_table import RequestTable
+from framework.core.step_rows import StepRows
 from framework.core.stop import check_stops
 from hookspecs.types.request import FinishReason
 
 EOS, STOP, OTHER = 7, 8, 9
+
+
+def check(table: RequestTable, slots: list[int], tokens: list[int]) -> tuple[Any, dict[int, int]]:
+    rows = StepRows(table, np.array(slots, np.int32))
+    return check_stops(rows, table.num_tokens[slots], np.array(tokens, np.int32))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +43,7 @@ def test_chain(make_request, token, max_tokens, ignore_eos, code, reason) -> Non
     table = RequestTable(4)
     slot = table.start(request, 0)
     table.num_tokens[slot] += 1
-    codes, reasons = check_stops(table, np.array([slot], np.int32), np.array([token], np.int32))
+    codes, reasons = check(table, [slot], [token])
     assert codes.tolist() == [code]
     assert reasons == ({} if reason is None else {0: reason})
 
@@ -44,7 +52,7 @@ def test_the_context_of_the_model_ends_a_request(make_request) -> None:
     table = RequestTable(1)
     slot = table.start(make_request([1, 2], max_tokens=50, max_model_len=3), 0)
     table.num_tokens[slot] += 1
-    codes, _ = check_stops(table, np.array([slot], np.int32), np.array([OTHER], np.int32))
+    codes, _ = check(table, [slot], [OTHER])
     assert codes.tolist() == [FinishReason.LENGTH]
 
 
@@ -56,8 +64,8 @@ def test_rows_are_independent(make_request) -> None:
         make_request([1], max_tokens=1),
         make_request([1]),
     ]
-    slots = np.array([table.start(request, 0) for request in requests], np.int32)
+    slots = [table.start(request, 0) for request in requests]
     table.num_tokens[slots] += 1
-    codes, reasons = check_stops(table, slots, np.array([EOS, STOP, OTHER, EOS], np.int32))
+    codes, reasons = check(table, slots, [EOS, STOP, OTHER, EOS])
     assert codes.tolist() == [FinishReason.STOP, FinishReason.STOP, FinishReason.LENGTH, -1]
     assert reasons == {1: STOP}

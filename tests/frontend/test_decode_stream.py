@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.frontend.decode_stream import IncrementalDecoder
+from framework.frontend.text_decoder import text_decoder
 from framework.frontend.tokenizer import Tokenizer, load_tokenizer
 from hookspecs.config import ModelConfig
 from hookspecs.contracts.model import ModelInfo, ResolvedModel
@@ -25,13 +25,13 @@ def pieces(
     skip_special_tokens: bool = True,
     spaces_between_special_tokens: bool = True,
 ) -> list[str]:
-    decoder = IncrementalDecoder(
+    decoder = text_decoder(
         tokenizer,
         prompt,
         skip_special_tokens=skip_special_tokens,
         spaces_between_special_tokens=spaces_between_special_tokens,
     )
-    return [*(decoder.push(token_id) for token_id in ids), decoder.flush()]
+    return [*(decoder.push_many([token_id]) for token_id in ids), decoder.flush()]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_decoder_error_restarts_the_stream(
 
 
 def test_one_stream_s_error_leaves_others_alone(byte_fallback: Tokenizer) -> None:
-    broken = IncrementalDecoder(byte_fallback, [])
-    other = IncrementalDecoder(byte_fallback, [])
+    broken = text_decoder(byte_fallback, [])
+    other = text_decoder(byte_fallback, [])
     for token, expected in [("\u2581Hello", "Hello"), ("\u2581there", " there"), ("b", "b")]:
-        broken.push(piece_ids(byte_fallback, "<0x41>")[0])
-        broken.push(piece_ids(byte_fallback, "<0xFF>")[0])
-        assert other.push(piece_ids(byte_fallback, token)[0]) == expected
+        broken.push_many(piece_ids(byte_fallback, "<0x41>"))
+        broken.push_many(piece_ids(byte_fallback, "<0xFF>"))
+        assert other.push_many(piece_ids(byte_fallback, token)) == expected
 
 
 @given(data=st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -384,10 +385,11 @@ def test_broken_decoder_ends_only_its_request(rig: Any, bytes_of: Any) -> None:
     rig.engine.add_request("x", "p", SamplingParams(n=2, output_kind=OutputKind.DELTA))
     rig.engine.add_request("y", "p", SamplingParams(output_kind=OutputKind.FINAL_ONLY))
 
-    def broken(token_id: int) -> str:
-        raise RuntimeError("decoder bug")
+    class Broken:
+        def push_many(self, ids: Sequence[int]) -> str:
+            raise RuntimeError("decoder bug")
 
-    rig.outputs._groups["x"].outputs[1].detokenizer.push = broken
+    rig.outputs._groups["x"].outputs[1].detokenizer._decoder = Broken()
     outputs = []
     while rig.engine.has_unfinished_requests():
         outputs += rig.engine.step()

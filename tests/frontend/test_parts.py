@@ -14,7 +14,7 @@ from framework.frontend.output_batch import ProcessedOutputs
 SCRIPTS = [[10, 11, 12], [20], [30, 31], [40, 41, 42, 43], [50], [60, 61]]
 
 
-def processed(made: Any, max_rows: int | None) -> tuple[list[list[ProcessedOutputs]], Any]:
+def processed(made: Any, max_outputs: int | None) -> tuple[list[list[ProcessedOutputs]], Any]:
     """The parts of every bundle of six requests, one of them with three outputs."""
     made.says(*SCRIPTS)
     for number in range(4):
@@ -31,8 +31,8 @@ def processed(made: Any, max_rows: int | None) -> tuple[list[list[ProcessedOutpu
         outputs = made.client.get_outputs()
         parts = (
             [made.outputs.process(outputs)]
-            if max_rows is None
-            else list(made.outputs.process_parts(outputs, max_rows))
+            if max_outputs is None
+            else list(made.outputs.process_parts([outputs], max_outputs))
         )
         bundles.append(copy.deepcopy(parts))
     return bundles, made.outputs.num_requests
@@ -49,16 +49,17 @@ def tokens(bundles: list[list[ProcessedOutputs]]) -> dict[tuple[str, int], list[
     return found
 
 
-@pytest.mark.parametrize("max_rows", [1, 2, 3, 5, 6, 100])
-def test_parts_are_the_whole(make: Callable[..., Any], max_rows: int) -> None:
+@pytest.mark.parametrize("max_outputs", [1, 2, 3, 5, 6, 100])
+def test_parts_are_the_whole(make: Callable[..., Any], max_outputs: int) -> None:
     whole, left = processed(make(), None)
-    parts, also_left = processed(make(), max_rows)
+    parts, also_left = processed(make(), max_outputs)
     assert left == also_left == 0
     assert tokens(parts) == tokens(whole)
     for bundle, (wanted,) in zip(parts, whole, strict=True):
         assert all(each.iteration == bundle[-1].iteration for each in bundle)
         assert bundle[-1].iteration == wanted.iteration
-    assert len(parts[0]) == -(-6 // max_rows)
+    assert len(parts[0]) >= -(-4 // max_outputs)
+    assert all(len(part.request_outputs) <= max_outputs for bundle in parts for part in bundle)
     finished = [
         output.request_id
         for each in parts

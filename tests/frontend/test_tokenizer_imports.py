@@ -1,4 +1,4 @@
-"""A tokenizer of no class of its own, without a model beside it, is loaded without torch."""
+"""A tokenizer of no class of its own is loaded without torch, unless its model needs another."""
 
 from __future__ import annotations
 
@@ -42,8 +42,13 @@ def configure(directory: Path, **config: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["TokenizersBackend", "PreTrainedTokenizerFast"])
-def test_a_generic_tokenizer_is_loaded_without_torch(directory: Path, name: str) -> None:
+@pytest.mark.parametrize("model_type", [None, "llama", "gpt2"])
+def test_a_generic_tokenizer_is_loaded_without_torch(
+    directory: Path, name: str, model_type: str | None
+) -> None:
     configure(directory, tokenizer_class=name)
+    if model_type is not None:
+        (directory / "config.json").write_text(json.dumps({"model_type": model_type}))
     command = [sys.executable, "-c", _LOADS, str(directory)]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout == "[2, 3, 0] [0] False\n"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from framework.config import load_config
-from framework.core.output_thread import OutputThread
+from framework.core.sender import Sender
 from framework.launcher.sync import no_progress
 from framework.plugins.manager import PluginManager
 from framework.process import supervisor
@@ -251,29 +251,21 @@ def test_an_interrupt_of_the_stop_kills(place: Place, monkeypatch: pytest.Monkey
     assert child.exit_code == -9
 
 
-def test_a_failure_of_the_thread_that_sends_is_not_silent() -> None:
+def test_a_failure_to_send_is_not_silent() -> None:
     class Broken:
-        def send_multipart(self, frames: object, copy: bool) -> None:
+        def send(self, frame: object, flags: int, copy: bool) -> None:
             raise RuntimeError("the socket broke")
 
-        def close(self) -> None: ...
-
-    class Idle:
-        def heartbeat(self, plugin_calls: object) -> Heartbeat:
-            return Heartbeat(engine_index=0, state=EngineState.RUNNING, step=0)
-
     failures: list[Exception] = []
-    thread = OutputThread(
+    sender = Sender(
         [Broken()],  # type: ignore[list-item]
         listening=[],
-        progress=Idle(),  # type: ignore[arg-type]
-        plugin_calls=list,
-        interval_s=60.0,
+        beat=lambda: Heartbeat(engine_index=0, state=EngineState.RUNNING, step=0),
         encoder=Encoder(),
         give_up=lambda client_index, handles: None,
         failed=failures.append,
     )
-    thread.result(0, UtilityResult(call_id=1))
-    thread.start()
-    thread.close()
+    sender.result(0, UtilityResult(call_id=1))
+    sender.sign_of_life()
+    assert len(failures) == 2
     assert {str(failure) for failure in failures} == {"the socket broke"}

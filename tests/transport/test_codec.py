@@ -76,8 +76,8 @@ def test_views_of_arrays_are_sent_as_what_they_show() -> None:
         assert np.array_equal(back, view)
 
 
-def test_arrays_of_256_bytes_are_frames_in_place() -> None:
-    large, small = np.arange(32, dtype=np.int64), np.arange(31, dtype=np.int64)
+def test_arrays_of_4096_bytes_are_frames_in_place() -> None:
+    large, small = np.arange(512, dtype=np.int64), np.arange(511, dtype=np.int64)
     frames = encoder.encode([large, small])
     assert len(frames) == 2
     assert np.shares_memory(np.frombuffer(frames[1], np.int64), large)
@@ -87,12 +87,12 @@ def test_arrays_of_256_bytes_are_frames_in_place() -> None:
 
 
 def test_an_unaligned_frame_is_copied() -> None:
-    frames = encoder.encode([np.arange(64, dtype=np.int64)])
+    frames = encoder.encode([np.arange(600, dtype=np.int64)])
     shifted = memoryview(b"x" + bytes(frames[1]))[1:]
     back = anything.decode([frames[0], shifted])[0]
     assert back.flags.aligned
     assert not back.flags.writeable
-    assert back.tolist() == list(range(64))
+    assert back.tolist() == list(range(600))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def outputs(rows: int) -> EngineCoreOutputs:
     )
 
 
-@pytest.mark.parametrize("rows", [0, 3, 256])
+@pytest.mark.parametrize("rows", [0, 3, 256, 1500])
 def test_outputs_come_back_as_their_type(rows: int) -> None:
     back = Decoder(EngineCoreOutputs).decode(encoder.encode(outputs(rows)))
     assert back.rows() == outputs(rows).rows()
@@ -217,10 +217,10 @@ def test_a_type_without_a_decoder_is_refused() -> None:
 
 
 def test_a_bool_column_holds_zeros_and_ones() -> None:
-    frames = encoder.encode(Columns(np.zeros(1, np.int32), np.ones(300, np.bool_)))
+    frames = encoder.encode(Columns(np.zeros(1, np.int32), np.ones(5000, np.bool_)))
     assert Decoder(Columns).decode(frames).flags is not None
     with pytest.raises(TransportError, match="0 and 1"):
-        Decoder(Columns).decode([frames[0], b"\x02" * 300])
+        Decoder(Columns).decode([frames[0], b"\x02" * 5000])
 
 
 class Handles(msgspec.Struct):
@@ -228,11 +228,11 @@ class Handles(msgspec.Struct):
 
 
 def test_a_decoder_works_after_an_error() -> None:
-    decoder, frames = Decoder(Handles), encoder.encode(Handles(np.arange(64)))
+    decoder, frames = Decoder(Handles), encoder.encode(Handles(np.arange(600)))
     for wrong in ([], frames[:1], [*frames, b""], [frames[0], frames[1][:-8]]):
         with pytest.raises(TransportError):
             decoder.decode(wrong)
-    assert decoder.decode(frames).handles.tolist() == list(range(64))
+    assert decoder.decode(frames).handles.tolist() == list(range(600))
 
 
 class RequestHandle(msgspec.Struct):
@@ -240,7 +240,7 @@ class RequestHandle(msgspec.Struct):
 
 
 def test_a_head_leaves_the_arrays_of_other_fields_alone() -> None:
-    frames = encoder.encode([{"handle": 4, "prompt_embeds": np.ones((3, 40))}])
+    frames = encoder.encode([{"handle": 4, "prompt_embeds": np.ones((3, 400))}])
     assert Decoder(list[RequestHandle], head=True).decode(frames) == [RequestHandle(4)]
     with pytest.raises(TransportError, match="referred to by nothing"):
         Decoder(list[RequestHandle]).decode(frames)

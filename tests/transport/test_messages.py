@@ -155,7 +155,7 @@ def test_arguments_that_are_not_utf8_are_refused_in_the_second_stage() -> None:
 def test_a_refused_command_leaves_no_file(tmp_path: Path) -> None:
     store = TensorStore(tmp_path, prefix="t", min_bytes=1000)
     with_store = MessageDecoder(FRONTEND_TO_CORE, store)
-    arguments = UpdateWeights(tensors={"a": np.ones(200), "b": torch.ones(300)})
+    arguments = UpdateWeights(tensors={"a": np.ones(600), "b": torch.ones(1100)})
     frames = received(encode_utility(Encoder(store), 5, "update_weights", arguments))
     assert len(os.listdir(tmp_path)) == 2
     _, call = with_store.decode(frames)
