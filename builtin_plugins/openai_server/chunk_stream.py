@@ -42,15 +42,16 @@ async def chunk_events(
     n = job.params.n
     writer = ChunkWriter(envelope, null_usage=body.includes_usage)
     counter = UsageCounter()
-    plain = job.params.logprobs is None and not (body.return_token_ids or body.repeats_usage)
+    repeats_usage = body.repeats_usage
+    plain = job.params.logprobs is None and not (body.return_token_ids or repeats_usage)
     texts = [writer.texts(partial(form.text, index)) for index in range(len(prompts) * n)]
     begun: set[int] = set()
     async with aclosing(generate(job, prompts)) as outputs:
         async for prompt_index, output in outputs:
             form.prepare(output)
             counter.add(prompt_index, output)
-            usage = counter.usage() if body.repeats_usage else None
-            chunks = []
+            usage = counter.usage() if repeats_usage else None
+            chunks: list[bytes] = []
             if prompt_index not in begun:
                 begun.add(prompt_index)
                 first = await form.first(prompt_index, output)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-__all__ = ["contained", "ends_task"]
+__all__ = ["as_exception", "contained", "ends_task"]
 
 T = TypeVar("T")
 
@@ -24,14 +24,23 @@ def ends_task(error: BaseException) -> bool:
     return task is None or (isinstance(error, asyncio.CancelledError) and task.cancelling() > 0)
 
 
+def as_exception(error: BaseException) -> Exception:
+    """`error`, as an Exception; raised, if it must pass. Anything else that leaves a task would
+    end the event loop, or pass for a cancellation."""
+    if isinstance(error, Exception):
+        return error
+    if ends_task(error):
+        raise error
+    failure = RuntimeError(f"{type(error).__name__} was raised")
+    failure.__cause__ = error
+    return failure
+
+
 async def contained(begin: Callable[[], Awaitable[T]]) -> T:
-    """The result of what `begin` begins. What it raises is an Exception, or ends the task:
-    anything else that leaves a task would end the event loop, or pass for a cancellation."""
+    """The result of what `begin` begins. What it raises is `as_exception`."""
     try:
         return await begin()
     except Exception:
         raise
     except BaseException as error:
-        if ends_task(error):
-            raise
-        raise RuntimeError(f"{type(error).__name__} was raised") from error
+        raise as_exception(error) from error.__cause__

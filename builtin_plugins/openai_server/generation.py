@@ -22,12 +22,14 @@ from hookspecs.errors import RequestFailedError
 from hookspecs.types.outputs import CompletionOutput, RequestOutput
 from hookspecs.types.sampling import SamplingParams
 
-__all__ = ["Job", "answer_id", "gather", "generate", "generate_final", "generate_one"]
+__all__ = ["Job", "Outputs", "answer_id", "gather", "generate", "generate_final"]
 
 T = TypeVar("T")
 
-_Queue: TypeAlias = asyncio.Queue[tuple[int, RequestOutput | None] | Exception]
-"""Outputs with the index of their prompt, None for its end; or why the call failed."""
+Outputs: TypeAlias = AsyncGenerator[tuple[int, RequestOutput], None]
+"""Outputs with the index of their prompt. The consumer must close it."""
+_Queue: TypeAlias = asyncio.Queue[tuple[int, RequestOutput] | Exception | None]
+"""Outputs with the index of their prompt, None for the end of one; or why the call failed."""
 
 FAILURES: Final = frozenset({"abort", "error", "timeout"})
 """Finish reasons that are errors of the whole call. Nobody waits for what its own client has
@@ -52,21 +54,26 @@ def answer_id(prefix: str, call: Call[Any]) -> str:
     return f"{prefix}-{call.request_id}-{secrets.token_hex(4)}"
 
 
-async def generate(
-    job: Job, prompts: Sequence[Any]
-) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """Outputs as they come, each with the index of its prompt; of one prompt in order.
+def generate(job: Job, prompts: Sequence[Any]) -> Outputs:
+    """Outputs as they come; of one prompt in order.
 
     A slow consumer leaves at most one output a prompt in here; the rest waits, merged, in the
     engine. Raises what the first failing prompt raises: for outputs with finish reason `error`
-    RequestFailedError, with `timeout` and `abort` ApiError (504 and 503). The consumer must close
-    this generator.
+    RequestFailedError, with `timeout` and `abort` ApiError (504 and 503).
     """
     if len(prompts) == 1:
-        async with aclosing(generate_one(job, prompts[0])) as outputs:
-            async for output in outputs:
-                yield 0, output
-        return
+        return _outputs(job, 0, job.call_id, prompts[0])
+    return _all_outputs(job, prompts)
+
+
+async def generate_final(job: Job, prompts: Sequence[Any]) -> list[RequestOutput]:
+    """The last output of each prompt, in their order. Raises as `generate`."""
+    async with aclosing(generate(job, prompts)) as outputs:
+        finals = {index: output async for index, output in outputs}
+    return [finals[index] for index in range(len(prompts))]
+
+
+async def _all_outputs(job: Job, prompts: Sequence[Any]) -> Outputs:
     # Each pump waits until its output is taken, so none can crowd out another.
     queue: _Queue = asyncio.Queue()
     taken = [asyncio.Event() for _ in prompts]
@@ -80,26 +87,13 @@ async def generate(
             item = await queue.get()
             if isinstance(item, Exception):
                 raise item
-            index, merged = item
-            if merged is None:
+            if item is None:
                 running -= 1
                 continue
-            yield index, merged
-            taken[index].set()
+            yield item
+            taken[item[0]].set()
     finally:
         await _cancel(tasks)
-
-
-def generate_one(job: Job, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
-    """As `generate`, of the only prompt."""
-    return _outputs(job, job.call_id, prompt)
-
-
-async def generate_final(job: Job, prompts: Sequence[Any]) -> list[RequestOutput]:
-    """The last output of each prompt, in their order. Raises as `generate`."""
-    async with aclosing(generate(job, prompts)) as outputs:
-        finals = {index: output async for index, output in outputs}
-    return [finals[index] for index in range(len(prompts))]
 
 
 async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -111,7 +105,7 @@ async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         await _cancel(tasks)
 
 
-async def _outputs(job: Job, request_id: str, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
+async def _outputs(job: Job, index: int, request_id: str, prompt: Any) -> Outputs:
     """The outputs of one prompt. Raises its failure, after what was made before that."""
     engine: EngineClient = job.service.engine
     made = engine.generate(
@@ -119,16 +113,19 @@ async def _outputs(job: Job, request_id: str, prompt: Any) -> AsyncGenerator[Req
     )
     async with aclosing(made) as outputs:
         async for output in outputs:
-            failed = [each for each in output.outputs if each.finish_reason in FAILURES]
-            if not failed:
-                yield output
+            for completion in output.outputs:
+                if completion.finish_reason in FAILURES:
+                    break
+            else:
+                yield index, output
                 continue
+            failed = [each for each in output.outputs if each.finish_reason in FAILURES]
             failure = _failure(output.request_id, failed[0])
             # For a slow consumer the last tokens and the failure are one output.
             for completion in failed:
                 completion.finish_reason = None
             if any(completion.token_ids for completion in output.outputs):
-                yield output
+                yield index, output
             raise failure
 
 
@@ -140,12 +137,12 @@ async def _pump(
     taken: asyncio.Event,
 ) -> None:
     try:
-        async with aclosing(_outputs(job, f"{job.call_id}-{index}", prompt)) as outputs:
-            async for output in outputs:
-                queue.put_nowait((index, output))
+        async with aclosing(_outputs(job, index, f"{job.call_id}-{index}", prompt)) as outputs:
+            async for item in outputs:
+                queue.put_nowait(item)
                 await taken.wait()
                 taken.clear()
-        queue.put_nowait((index, None))
+        queue.put_nowait(None)
     except Exception as error:
         queue.put_nowait(error)
 

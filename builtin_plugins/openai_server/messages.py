@@ -9,7 +9,7 @@ from starlette.responses import Response
 from builtin_plugins.openai_server.answers import json_answer
 from builtin_plugins.openai_server.endpoint import Call, Endpoint
 from builtin_plugins.openai_server.features import refuse_features
-from builtin_plugins.openai_server.generation import Job, answer_id, generate_final, generate_one
+from builtin_plugins.openai_server.generation import Job, answer_id, generate, generate_final
 from builtin_plugins.openai_server.limits import USER_CHARS, check_limit
 from builtin_plugins.openai_server.messages_answer import failure_body, message
 from builtin_plugins.openai_server.messages_input import FEATURES, chat_messages
@@ -44,7 +44,7 @@ async def create_message(call: Call[MessagesBody]) -> Response:
     prompt = await engine.chat_prompt(chat_messages(body))
     model = call.service.model_names[0]
     if body.stream:
-        events = message_events(generate_one(job, prompt), job.call_id, model)
+        events = message_events(generate(job, [prompt]), job.call_id, model)
         failed = partial(failure_event, request_id=call.request_id)
         return EventStream(events, call.limit, error_event=failed, last=b"")
     (output,) = await generate_final(job, [prompt])

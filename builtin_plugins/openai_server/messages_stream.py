@@ -12,6 +12,7 @@ from contextlib import aclosing
 import msgspec
 
 from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.generation import Outputs
 from builtin_plugins.openai_server.messages_answer import failure_body, stop_facts, usage
 from builtin_plugins.openai_server.messages_types import (
     BlockDelta,
@@ -26,13 +27,12 @@ from builtin_plugins.openai_server.messages_types import (
     TextDelta,
 )
 from builtin_plugins.openai_server.sse import Event
-from hookspecs.types.outputs import RequestOutput
 
 __all__ = ["failure_event", "message_events"]
 
 
 async def message_events(
-    outputs: AsyncGenerator[RequestOutput, None], message_id: str, model: str
+    outputs: Outputs, message_id: str, model: str
 ) -> AsyncGenerator[Event, None]:
     """The events of a request's outputs, which hold what is new (OutputKind.DELTA).
 
@@ -42,7 +42,7 @@ async def message_events(
     num_tokens = 0
     started = False
     async with aclosing(outputs):
-        async for output in outputs:
+        async for _, output in outputs:
             (part,) = output.outputs
             num_tokens += len(part.token_ids)
             if not started:

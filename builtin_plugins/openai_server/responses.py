@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from builtin_plugins.openai_server.answers import json_answer
 from builtin_plugins.openai_server.endpoint import Call, Endpoint
-from builtin_plugins.openai_server.generation import Job, answer_id, generate_final, generate_one
+from builtin_plugins.openai_server.generation import Job, answer_id, generate, generate_final
 from builtin_plugins.openai_server.responses_answer import (
     finished_response,
     message_item,
@@ -43,7 +43,7 @@ async def create_response(call: Call[ResponsesBody]) -> Response:
     response = new_response(job, body)
     if body.stream:
         stream = ResponseStream(service.engine, response)
-        events = stream.events(generate_one(job, prompt))
+        events = stream.events(generate(job, [prompt]))
         return EventStream(events, call.limit, error_event=stream.failed, last=b"")
     (output,) = await generate_final(job, [prompt])
     (part,) = output.outputs

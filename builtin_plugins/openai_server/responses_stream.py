@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from builtin_plugins.openai_server.errors import ApiError
+from builtin_plugins.openai_server.generation import Outputs
 from builtin_plugins.openai_server.logprobs import TokenLogprob
 from builtin_plugins.openai_server.responses_answer import (
     failed_response,
@@ -57,14 +58,12 @@ class ResponseStream:
         self._texts: list[str] = []
         self._logprobs: list[TokenLogprob] = []
 
-    async def events(
-        self, outputs: AsyncGenerator[RequestOutput, None]
-    ) -> AsyncGenerator[Event, None]:
+    async def events(self, outputs: Outputs) -> AsyncGenerator[Event, None]:
         """All events of a request whose outputs hold what is new (OutputKind.DELTA). Nothing
         comes before the first output, so that a request which is refused has no events.
         `outputs` is closed at the end."""
         async with aclosing(outputs):
-            async for output in outputs:
+            async for _, output in outputs:
                 for event in self._news(output):
                     yield event
 

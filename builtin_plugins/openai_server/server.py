@@ -11,6 +11,7 @@ import uvicorn
 from builtin_plugins.openai_server.app import build_app
 from builtin_plugins.openai_server.options import OpenAIOptions
 from builtin_plugins.openai_server.protocol import BoundedProtocol
+from builtin_plugins.openai_server.writes import Writes
 from hookspecs.contracts.frontend import Frontend, FrontendContext
 
 __all__ = ["OpenAIServer"]
@@ -30,6 +31,7 @@ class OpenAIServer(Frontend):
         serving = context.config.serving
 
         class Protocol(BoundedProtocol):
+            writes = Writes()
             head_timeout_s = options.body_timeout_s
 
         self._config = uvicorn.Config(

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from builtin_plugins.openai_server.body import disconnected
 from builtin_plugins.openai_server.errors import ApiError, as_api_error
-from builtin_plugins.openai_server.failures import contained
+from builtin_plugins.openai_server.failures import as_exception
 from builtin_plugins.openai_server.time_limit import TimeLimit
 from hookspecs.errors import FrameworkError
 
@@ -47,6 +49,11 @@ def encode_event(event: Event) -> bytes:
     if isinstance(event, tuple):
         return b"event: %b\ndata: %b\n\n" % (event[0].encode(), _encode(event[1]))
     return b"data: %b\n\n" % _encode(event)
+
+
+def _never(body: bytes) -> bool:
+    """Stands for a server that can only be sent ASGI messages."""
+    return False
 
 
 def _error_event(error: ApiError) -> Event:
@@ -88,8 +95,9 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: sends everything, or stops when the client goes away."""
-        self._sent_at = asyncio.get_running_loop().time()
-        sending = asyncio.create_task(self._send_all(send))
+        self._sent_at = time.monotonic()
+        write = scope.get("state", {}).get("write", _never)
+        sending = asyncio.create_task(self._send_all(send, write))
         watching = asyncio.create_task(self._watch(receive, send))
         try:
             await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -106,17 +114,24 @@ class EventStream(Response):
         if self._early_failure is not None:
             raise self._early_failure
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, write: Callable[[bytes], bool]) -> None:
+        """`write`: sends a body at once, or returns False; see `protocol.py`."""
+        take: Callable[[], Awaitable[Event]] = self._events.__anext__
+        if self._limit.at is not None:
+            take = partial(self._limit.within, take)
         failure: Exception | None = None
         while True:
             try:
-                event = await contained(lambda: self._limit.within(self._events.__anext__))
+                event = await take()
             except StopAsyncIteration:
                 break
-            except Exception as error:
-                failure = error
+            except BaseException as error:
+                failure = as_exception(error)
                 break
             body = event if isinstance(event, bytes) else encode_event(event)
+            if self._started and write(body):
+                self._sent_at = time.monotonic()
+                continue
             async with self._lock:
                 await self._send_part(send, body)
         async with self._lock:
@@ -133,7 +148,7 @@ class EventStream(Response):
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
         await send({"type": "http.response.body", "body": body, "more_body": more})
-        self._sent_at = asyncio.get_running_loop().time()
+        self._sent_at = time.monotonic()
 
     def _encode_error(self, error: Exception) -> bytes:
         if not isinstance(error, (ApiError, FrameworkError)):
@@ -142,12 +157,11 @@ class EventStream(Response):
 
     async def _watch(self, receive: Receive, send: Send) -> None:
         """Returns when the client has gone; until then sends comments while nothing comes."""
-        clock = asyncio.get_running_loop().time
         gone = asyncio.create_task(disconnected(receive))
         try:
             while not gone.done():
                 # While an event waits for a slow reader, the connection is in use.
-                idle = 0.0 if self._lock.locked() else clock() - self._sent_at
+                idle = 0.0 if self._lock.locked() else time.monotonic() - self._sent_at
                 if idle >= self._keep_alive_s:
                     async with self._lock:
                         await self._send_part(send, KEEP_ALIVE)

@@ -29,23 +29,25 @@ class UsageCounter:
     """Adds up outputs of a call that runs."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, tuple[int, int]] = {}
+        self._prompts: dict[int, RequestOutput] = {}
+        """The last output of each."""
         self.completion_tokens = 0
 
     def add(self, prompt_index: int, output: RequestOutput) -> None:
         """Count an output that holds what is new (OutputKind.DELTA), or all (FINAL_ONLY)."""
-        self._prompts[prompt_index] = (len(output.prompt_token_ids), output.num_cached_tokens)
+        self._prompts[prompt_index] = output
         for completion in output.outputs:
             self.completion_tokens += len(completion.token_ids)
 
     def usage(self) -> Usage:
         """The counts so far."""
-        prompt_tokens = sum(count for count, _ in self._prompts.values())
+        last = self._prompts.values()
+        prompt_tokens = sum(len(output.prompt_token_ids) for output in last)
         return Usage(
             prompt_tokens=prompt_tokens,
             completion_tokens=self.completion_tokens,
             total_tokens=prompt_tokens + self.completion_tokens,
             prompt_tokens_details=PromptTokensDetails(
-                cached_tokens=sum(cached for _, cached in self._prompts.values())
+                cached_tokens=sum(output.num_cached_tokens for output in last)
             ),
         )

@@ -52,11 +52,7 @@ class PrometheusStatLogger(StatLogger):
         iteration: IterationStats | None,
         engine_index: int = 0,
     ) -> None:
-        recorder = self._recorder(engine_index)
-        if scheduler is not None:
-            recorder.scheduler(scheduler)
-        if iteration is not None:
-            recorder.iteration(iteration)
+        self._recorder(engine_index).record(scheduler, iteration)
 
     def record_rejection(self, reason: str) -> None:
         self._store.add("admission_rejections_total", (self.context.model, reason), 1)
@@ -67,6 +63,8 @@ class PrometheusStatLogger(StatLogger):
         from builtin_plugins.stats_prometheus.facts import facts
         from builtin_plugins.stats_prometheus.families import Families
 
+        for recorder in self._recorders.values():
+            recorder.settle()
         self._read_plugins()
         samples = self._store.samples()
         blocks = {

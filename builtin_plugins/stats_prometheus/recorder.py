@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from operator import add
 from typing import Final
 
 from builtin_plugins.stats_prometheus.catalogue import CATALOGUE, PREFIX, Origin
@@ -28,6 +31,11 @@ KNOWN: Final[dict[str, tuple[str, ...]]] = {
 """Labels whose values are known beforehand."""
 
 
+MAX_PENDING: Final = 64
+"""Batches of outputs that are kept, to be counted together: counting one costs nearly as much as
+counting all of them, and they come up to thousands of times a second."""
+
+
 def show_rejections(store: Store, model: str) -> None:
     """Expose the refusals of requests, which belong to no engine, before the first one."""
     for reason in RejectionReason:
@@ -41,6 +49,8 @@ class Recorder:
     def __init__(self, store: Store, model: str, engine_index: int) -> None:
         self._store = store
         self._engine = engine = (model, str(engine_index))
+        self._schedulers: list[SchedulerStats] = []
+        self._iterations: list[IterationStats] = []
         self._state: tuple[str, int | None] | None = None
         """That of the last statistics."""
         for spec in CATALOGUE:
@@ -53,17 +63,38 @@ class Recorder:
                 for value in KNOWN[spec.labels[-1]]:
                     store.show(name, (*engine, value))
 
-    def scheduler(self, stats: SchedulerStats) -> None:
-        """The state of the engine, and what it counted since it last told."""
-        store, engine, cache = self._store, self._engine, stats.prefix_cache
-        store.set("num_requests_running", engine, stats.num_running)
-        store.set("num_requests_waiting", engine, stats.num_waiting)
-        store.set("kv_cache_usage_perc", engine, stats.kv_cache_usage)
-        store.set("kv_cache_blocks", engine, stats.kv_blocks_total)
-        self._set_state(stats)
-        store.add("num_preemptions_total", engine, stats.num_preempted)
-        store.add("prefix_cache_queries_total", engine, cache.queries)
-        store.add("prefix_cache_hits_total", engine, cache.hits)
+    def record(self, scheduler: SchedulerStats | None, iteration: IterationStats | None) -> None:
+        """Take what one batch of outputs brought. The metrics have it after `settle`, or at once
+        where another process may be asked for them."""
+        if scheduler is not None:
+            self._schedulers.append(scheduler)
+        if iteration is not None:
+            self._iterations.append(iteration)
+        if self._store.shared or len(self._iterations) + len(self._schedulers) >= MAX_PENDING:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was taken."""
+        schedulers, self._schedulers = self._schedulers, []
+        iterations, self._iterations = self._iterations, []
+        if schedulers:
+            self._count_scheduler(schedulers)
+        if iterations:
+            self._count_iterations(iterations)
+            self._count_finished([one for each in iterations for one in each.finished])
+
+    def _count_scheduler(self, stats: Sequence[SchedulerStats]) -> None:
+        """The state of the engine is the last; what it counted since it last told adds up."""
+        store, engine, now = self._store, self._engine, stats[-1]
+        store.set("num_requests_running", engine, now.num_running)
+        store.set("num_requests_waiting", engine, now.num_waiting)
+        store.set("kv_cache_usage_perc", engine, now.kv_cache_usage)
+        store.set("kv_cache_blocks", engine, now.kv_blocks_total)
+        self._set_state(now)
+        store.add("num_preemptions_total", engine, *(each.num_preempted for each in stats))
+        caches = [each.prefix_cache for each in stats]
+        store.add("prefix_cache_queries_total", engine, *(each.queries for each in caches))
+        store.add("prefix_cache_hits_total", engine, *(each.hits for each in caches))
 
     def _set_state(self, stats: SchedulerStats) -> None:
         now = (stats.state, stats.sleep_level)
@@ -77,52 +108,61 @@ class Recorder:
         for state in SLEEP_STATES:
             self._store.set("engine_sleep_state", (*self._engine, state), state == sleep_state)
 
-    def iteration(self, stats: IterationStats) -> None:
-        """What one batch of outputs held."""
+    def _count_iterations(self, stats: Sequence[IterationStats]) -> None:
+        """What batches of outputs held."""
         store, engine = self._store, self._engine
-        computed = stats.num_prompt_tokens - stats.num_cached_tokens
-        if stats.num_prompt_tokens:
+        prompts = [each for each in stats if each.num_prompt_tokens]
+        if prompts:
             by_source = "prompt_tokens_by_source_total"
-            store.add("prompt_tokens_total", engine, stats.num_prompt_tokens)
-            store.add("prompt_tokens_cached_total", engine, stats.num_cached_tokens)
-            store.add(by_source, (*engine, "local_compute"), computed)
-            store.add(by_source, (*engine, "local_cache_hit"), stats.num_cached_tokens)
-        if stats.num_generation_tokens:
-            store.add("generation_tokens_total", engine, stats.num_generation_tokens)
-        if stats.num_prompt_tokens or stats.num_generation_tokens:
-            tokens = computed + stats.num_generation_tokens
-            store.observe("iteration_tokens_total", engine, tokens)
-        store.observe("time_to_first_token_seconds", engine, *stats.time_to_first_token)
-        store.observe("inter_token_latency_seconds", engine, *stats.inter_token_latency)
-        for finished in stats.finished:
-            self._finished(finished)
+            cached = [each.num_cached_tokens for each in prompts]
+            computed = [each.num_prompt_tokens - each.num_cached_tokens for each in prompts]
+            store.add("prompt_tokens_total", engine, *(each.num_prompt_tokens for each in prompts))
+            store.add("prompt_tokens_cached_total", engine, *cached)
+            store.add(by_source, (*engine, "local_compute"), *computed)
+            store.add(by_source, (*engine, "local_cache_hit"), *cached)
+        generated = [each.num_generation_tokens for each in stats if each.num_generation_tokens]
+        store.add("generation_tokens_total", engine, *generated)
+        tokens = [
+            each.num_prompt_tokens - each.num_cached_tokens + each.num_generation_tokens
+            for each in stats
+            if each.num_prompt_tokens or each.num_generation_tokens
+        ]
+        store.observe("iteration_tokens_total", engine, tokens)
+        first = [latency for each in stats for latency in each.time_to_first_token]
+        store.observe("time_to_first_token_seconds", engine, first)
+        later = [latency for each in stats for latency in each.inter_token_latency]
+        store.observe("inter_token_latency_seconds", engine, later)
 
-    def _finished(self, stats: FinishedRequestStats) -> None:
+    def _count_finished(self, stats: Sequence[FinishedRequestStats]) -> None:
         store, engine = self._store, self._engine
-        store.add("requests_total", (*engine, str(stats.finish_reason)), 1)
-        store.observe("e2e_request_latency_seconds", engine, stats.e2e_latency)
-        store.observe("request_num_preemptions", engine, stats.num_preemptions)
-        if not stats.pooling:
-            store.observe("request_params_n", engine, stats.n)
-        if stats.max_tokens is not None:
-            store.observe("request_params_max_tokens", engine, stats.max_tokens)
-        if not stats.prefilled:
-            return
-        computed = stats.num_prompt_tokens - stats.num_cached_tokens
-        store.observe("request_queue_time_seconds", engine, stats.queue_time)
-        store.observe("request_prompt_tokens", engine, stats.num_prompt_tokens)
-        store.observe("request_prefill_kv_computed_tokens", engine, computed)
-        if not stats.pooling:
-            self._generated(stats)
+        for reason, count in Counter(str(each.finish_reason) for each in stats).items():
+            store.add("requests_total", (*engine, reason), count)
+        store.observe("e2e_request_latency_seconds", engine, [each.e2e_latency for each in stats])
+        store.observe("request_num_preemptions", engine, [each.num_preemptions for each in stats])
+        store.observe("request_params_n", engine, [each.n for each in stats if not each.pooling])
+        max_tokens = [each.max_tokens for each in stats if each.max_tokens is not None]
+        store.observe("request_params_max_tokens", engine, max_tokens)
+        self._count_prefilled([each for each in stats if each.prefilled])
 
-    def _generated(self, stats: FinishedRequestStats) -> None:
+    def _count_prefilled(self, stats: Sequence[FinishedRequestStats]) -> None:
+        store, engine = self._store, self._engine
+        prompts = [each.num_prompt_tokens for each in stats]
+        computed = [each.num_prompt_tokens - each.num_cached_tokens for each in stats]
+        store.observe("request_queue_time_seconds", engine, [each.queue_time for each in stats])
+        store.observe("request_prompt_tokens", engine, prompts)
+        store.observe("request_prefill_kv_computed_tokens", engine, computed)
+        self._count_generated([each for each in stats if not each.pooling])
+
+    def _count_generated(self, stats: Sequence[FinishedRequestStats]) -> None:
         """What only an output has that samples tokens."""
         store, engine = self._store, self._engine
-        inference = stats.prefill_time + stats.decode_time
-        store.observe("request_prefill_time_seconds", engine, stats.prefill_time)
-        store.observe("request_decode_time_seconds", engine, stats.decode_time)
+        prefill = [each.prefill_time for each in stats]
+        decode = [each.decode_time for each in stats]
+        store.observe("request_prefill_time_seconds", engine, prefill)
+        store.observe("request_decode_time_seconds", engine, decode)
+        inference = list(map(add, prefill, decode))
         store.observe("request_inference_time_seconds", engine, inference)
-        store.observe("request_generation_tokens", engine, stats.num_generation_tokens)
-        if stats.num_generation_tokens > 1:
-            mean = stats.mean_time_per_output_token
-            store.observe("request_time_per_output_token_seconds", engine, mean)
+        generated = [each.num_generation_tokens for each in stats]
+        store.observe("request_generation_tokens", engine, generated)
+        mean = [each.mean_time_per_output_token for each in stats if each.num_generation_tokens > 1]
+        store.observe("request_time_per_output_token_seconds", engine, mean)

@@ -7,7 +7,7 @@ values are kept in memory or in files that processes share; `sharing.py` comes b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import Counter, Gauge
@@ -62,19 +62,20 @@ class Store:
         """Expose a series before it has its first value."""
         self._of(name, labels)
 
-    def add(self, name: str, labels: Labels, amount: float) -> None:
-        """Raise a counter."""
-        if self._valid(name, amount):
-            self._of(name, labels).inc(amount)
+    def add(self, name: str, labels: Labels, *amounts: float) -> None:
+        """Raise a counter by their sum."""
+        total = sum(self._valid(name, amounts))
+        if total:
+            self._of(name, labels).inc(total)
 
     def set(self, name: str, labels: Labels, value: float) -> None:
         """Set a gauge, or a total that another part keeps."""
-        if self._valid(name, value):
+        if self._valid(name, (value,)):
             self._of(name, labels).set(value)
 
-    def observe(self, name: str, labels: Labels, *values: float) -> None:
+    def observe(self, name: str, labels: Labels, values: Sequence[float]) -> None:
         """Count values in a histogram."""
-        valid = [value for value in values if self._valid(name, value)]
+        valid = self._valid(name, values)
         if valid:
             self._of(name, labels).observe_all(valid)
 
@@ -85,11 +86,15 @@ class Store:
             series = self._series[name, labels] = self._metrics[PREFIX + name].labels(*labels)
         return series
 
-    def _valid(self, name: str, value: float) -> bool:
-        if 0.0 <= value < math.inf:
-            return True
-        self.add("invalid_values_total", (self._model, PREFIX + name), 1)
-        return False
+    def _valid(self, name: str, values: Sequence[float]) -> Sequence[float]:
+        """Those that a metric can take; the others are counted. If one is NaN, so is the sum."""
+        if not values or (min(values) >= 0.0 and sum(values) < math.inf):
+            return values
+        valid = [value for value in values if 0.0 <= value < math.inf]
+        if len(valid) < len(values):
+            invalid = (self._model, PREFIX + name)
+            self.add("invalid_values_total", invalid, len(values) - len(valid))
+        return valid
 
     def samples(self) -> dict[str, list[Sample]]:
         """Name of a metric to what there is, of all processes that share their values."""

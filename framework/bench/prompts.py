@@ -11,10 +11,12 @@ import msgspec
 
 from hookspecs.errors import ConfigError
 
-__all__ = ["Fields", "dataset_fields", "random_fields"]
+__all__ = ["Chosen", "Fields", "chosen", "dataset_fields", "mixed_fields", "random_fields"]
 
 Fields: TypeAlias = Callable[[int], dict[str, Any]]
 """`prompt` or `messages` of request number i."""
+Chosen: TypeAlias = Callable[[int], bool]
+"""Whether request number i is one of some."""
 
 _COMMON: Final = (
     "time year people way day man thing woman life child world school state family student group "
@@ -41,6 +43,16 @@ def random_fields(
         return _text_fields(" ".join(draw.choices(WORDS, k=count)), chat)
 
     return fields
+
+
+def chosen(share: float, seed: int) -> Chosen:
+    """Each with the chance `share`."""
+    return lambda number: Random(f"{seed} {number} chosen").random() < share
+
+
+def mixed_fields(fields: Fields, others: Fields, is_other: Chosen) -> Fields:
+    """`others` of those that are chosen, `fields` of the rest."""
+    return lambda number: (others if is_other(number) else fields)(number)
 
 
 def dataset_fields(path: str, *, chat: bool) -> Fields:

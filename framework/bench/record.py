@@ -39,6 +39,8 @@ class RequestRecord:
     output_tokens: int | None = None
     """As the server counts, in `usage`; None if it does not say."""
     error: RequestError | None = None
+    long: bool = False
+    """Its prompt is one of the long ones of a mixed load."""
 
     @property
     def completed(self) -> bool:

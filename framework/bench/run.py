@@ -14,12 +14,12 @@ import msgspec
 from framework.bench.answer import Answer, StreamAnswer, WholeAnswer
 from framework.bench.client import Client
 from framework.bench.loops import Limits, closed_loop, open_loop, poisson_gaps
-from framework.bench.prompts import Fields
+from framework.bench.prompts import Chosen, Fields
 from framework.bench.record import RequestRecord
 from framework.bench.report import Measured
 from hookspecs.errors import TransportError
 
-__all__ = ["Load", "Plan", "first_model", "run_load"]
+__all__ = ["Load", "Plan", "first_model", "loop_factory", "run_load"]
 
 _PATHS: Final = {False: "/v1/completions", True: "/v1/chat/completions"}
 _REFUSED_S: Final = 0.1
@@ -48,6 +48,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None
     warmup: int
     seed: int
+    is_long: Chosen = lambda number: False
+    """Which requests have long prompts; they are reported apart."""
 
 
 class Load:
@@ -63,6 +65,7 @@ class Load:
     async def ask(self, number: int, record: RequestRecord) -> None:
         """Send request `number`, fill its record. Raises nothing."""
         plan = self.plan
+        record.long = plan.is_long(number)
         body = {**plan.common, **plan.fields(number)}
         answer: Answer
         if plan.stream:
@@ -117,6 +120,16 @@ class Load:
                 max_concurrency=plan.max_concurrency,
                 clock=self._clock,
             )
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where that is installed, since the load generator shares its machine with the
+    server more often than not; None: asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def first_model(client: Client) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Action, ArgumentParser
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from framework.config import load_config
 from framework.config.suggest import suggestion
 from framework.plugins.discovery import BUILTIN_DISTRIBUTION, installed_version
 from framework.plugins.manager import PluginManager
+from framework.process.openmp import let_compute_threads_sleep
 from hookspecs.version import API_VERSION
 
 __all__ = ["main"]
@@ -73,9 +73,7 @@ def main(
 ) -> int:
     """Run one command; returns the exit code. `launch` and `serve` are for those that need an
     engine."""
-    # OpenMP's threads spin while they wait; beside other work on the same cores that makes every
-    # step about ten times slower. Read when the compute library is loaded, which is later.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    let_compute_threads_sleep()
     arguments = sys.argv[1:] if argv is None else argv
     with log_to_stderr():
         return exit_code_of(lambda: _main(arguments, launch, serve))

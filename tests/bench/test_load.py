@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from framework.bench.answer import StreamAnswer
 from framework.bench.loops import Limits, closed_loop, open_loop, poisson_gaps
+from framework.bench.prompts import chosen
 from framework.bench.record import RequestError, RequestRecord
-from framework.bench.report import LoadReport, Measured, build_report
+from framework.bench.report import LoadReport, Measured, Objectives, build_report
 from framework.bench.statistics import distribution
 
 
@@ -119,6 +120,60 @@ def test_tokens_that_come_together_share_their_gap() -> None:
     assert (at_once.itl_ms.count, at_once.itl_ms.mean) == (4, 750)
     assert at_once.itl_ms.median == pytest.approx(2000 / 3)
     assert at_once.itl_ms.max == 1000
+
+
+def test_gaps_between_chunks_do_not_ask_for_tokens() -> None:
+    report = report_of(
+        [record_of(1.0, 1.0, 4.0, tokens=9, by_chunk=[1, 4, 4]), record_of(2.0, 2.5, tokens=8)]
+    )
+    assert report.chunk_gap_ms is not None
+    assert report.chunk_gap_ms.count == 3
+    assert (report.chunk_gap_ms.median, report.chunk_gap_ms.max) == (500, 3000)
+
+
+def test_goodput_counts_what_keeps_to_all_objectives() -> None:
+    # Scheduled at 1, ended half a second after the last chunk.
+    records = [
+        record_of(1.5, 2.0, 2.5, tokens=3),
+        record_of(1.5, 2.5, tokens=3, by_chunk=[1, 2]),
+        record_of(3.0, 3.1, tokens=2),
+        record_of(1.2, tokens=1),
+    ]
+
+    def goodput(**objectives: float) -> float | None:
+        run = Measured(records=records, wall_s=10, cpu_s=0, open_loop=False, interrupted=False)
+        return build_report(run, {}, Objectives(**objectives)).goodput_per_s
+
+    assert goodput(ttft_ms=500) == 0.3
+    assert goodput(itl_ms=499) == 0.2
+    assert goodput(itl_ms=500) == 0.4
+    assert goodput(e2e_ms=2000) == 0.3
+    assert goodput(ttft_ms=500, itl_ms=200) == 0.1
+    records[0].error = RequestError(kind="event", message="no")
+    assert goodput(ttft_ms=500) == 0.2
+
+
+def test_long_prompts_are_measured_apart() -> None:
+    long = record_of(5.0, 9.0, tokens=2)
+    long.long = True
+    report = report_of([record_of(2.0, 2.5, tokens=2), long])
+    short_of, long_of = report.by_prompt["short"], report.by_prompt["long"]
+    assert (short_of.completed, long_of.completed, report.completed) == (1, 1, 2)
+    assert short_of.ttft_ms is not None and short_of.itl_ms is not None
+    assert long_of.ttft_ms is not None and long_of.itl_ms is not None
+    assert (short_of.ttft_ms.max, long_of.ttft_ms.max) == (1000, 4000)
+    assert (short_of.itl_ms.max, long_of.itl_ms.max) == (500, 4000)
+    assert report_of([record_of(2.0)]).by_prompt == {}
+
+
+@given(st.floats(0, 1), st.integers(0, 5))
+def test_who_is_chosen_is_a_function_of_number_and_seed(share: float, seed: int) -> None:
+    found = [chosen(share, seed)(number) for number in range(50)]
+    assert found == [chosen(share, seed)(number) for number in range(50)]
+    more = [chosen(min(1.0, share + 0.1), seed)(number) for number in range(50)]
+    assert all(later or not before for before, later in zip(found, more, strict=True))
+    assert not any(chosen(0.0, seed)(number) for number in range(50))
+    assert all(chosen(1.0, seed)(number) for number in range(50))
 
 
 def test_errors_and_unfinished_are_not_measured() -> None:

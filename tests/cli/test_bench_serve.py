@@ -139,6 +139,72 @@ def test_open_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["settings"]["concurrency"] is None
 
 
+def test_a_series_of_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("--requests", "4", "--warmup", "2", "--model", "m")
+    with running(scripted(*COMPLETION)) as server:
+        given = bench(server, capsys, *argv, "--rate", "1000,2000")
+        assert len(server.calls) == 2 + 4 + 4  # warmed up once
+        of_capacity = bench(server, capsys, *argv, "--rate", "50%,95%")
+    assert [report["settings"]["rate"] for report in given] == [1000, 2000]
+    assert len({call.body["prompt"] for call in server.calls[:10]}) == 10
+    capacity, *rest = of_capacity
+    assert capacity["settings"]["rate"] is None
+    assert [report["settings"]["rate"] for report in rest] == [
+        pytest.approx(share * capacity["requests_per_s"]) for share in (0.5, 0.95)
+    ]
+    assert [report["completed"] for report in of_capacity] == [4, 4, 4]
+
+
+def test_a_server_without_capacity_gets_no_open_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("--requests", "2", "--model", "m", "--rate", "50%")
+    with running(scripted(*answer({"error": "no"}, status=500))) as server:
+        reports = bench(server, capsys, *argv, code=1)
+    assert [report["failed"] for report in reports] == [2]
+
+
+def test_the_table_of_a_series(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--requests", "2", "--rate", "80%"]
+    with running(scripted(*COMPLETION)) as server:
+        assert main(["bench", "serve", "--url", server.url, *argv]) == 0
+    out = capsys.readouterr().out
+    assert "closed loop, 16 clients" in out
+    assert out.count("open loop") == 1
+    assert "2 / 0" in out
+
+
+def test_a_mixed_load_is_reported_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    def script(call: Call) -> Sequence[Any]:
+        usage = {"prompt_tokens": len(call.body["prompt"]), "completion_tokens": 2}
+        return events(text("a"), text("b"), {"choices": [], "usage": usage})
+
+    argv = ("--model", "m", "--requests", "40", "--prompts", "tokens", "--prompt-tokens", "8")
+    mixed = (*argv, "--long-prompts", "0.25", "--long-tokens", "100")
+    with running(script) as server:
+        first, again = bench(server, capsys, *mixed), bench(server, capsys, *mixed)
+        plain = bench(server, capsys, *argv)
+    lengths = [len(call.body["prompt"]) for call in server.calls]
+    assert sorted(lengths[:40]) == sorted(lengths[40:80])
+    long = lengths[:40].count(100)
+    assert 0 < long < 20
+    found = first["by_prompt"]
+    assert (found["short"]["completed"], found["long"]["completed"]) == (40 - long, long)
+    assert found["short"]["itl_ms"]["count"] == 40 - long
+    assert again["settings"] == first["settings"]
+    assert (plain["by_prompt"], plain["settings"]["long_tokens"]) == ({}, None)
+
+
+def test_goodput(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("--requests", "3", "--model", "m")
+    with running(scripted(*COMPLETION)) as server:
+        easy = bench(server, capsys, *argv, "--good-ttft", "1e6", "--good-itl", "1e6")
+        hard = bench(server, capsys, *argv, "--good-e2e", "1e-6")
+        none = bench(server, capsys, *argv)
+    assert easy["goodput_per_s"] == easy["requests_per_s"]
+    assert easy["settings"]["objectives"] == {"ttft_ms": 1e6, "itl_ms": 1e6}
+    assert hard["goodput_per_s"] == 0
+    assert none["goodput_per_s"] is None
+
+
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     with running(scripted(*COMPLETION)) as server:
         assert main(["bench", "serve", "--url", server.url, "--requests", "2"]) == 0
@@ -322,6 +388,10 @@ def test_datasets_that_are_none(
         (["--max-concurrency", "3"], "give --rate"),
         (["--endpoint", "chat", "--prompts", "tokens"], "a chat has no token ids"),
         (["--no-stream", "--chunk-usage"], "leave --no-stream out"),
+        (["--no-stream", "--good-ttft", "3"], "--good-ttft is of streams"),
+        (["--dataset", "f", "--long-prompts", "0.5"], "leave --dataset out"),
+        (["--long-prompts", "1.5"], "'1.5' is no number from 0 to 1"),
+        (["--rate", "5,x%"], "'x' is no number above 0"),
         (["--api-key", "a\nb"], "--api-key has characters"),
         (["--concurrency", "0"], "'0' is no whole number of 1 or more"),
         (["--rate", "nan"], "'nan' is no number above 0"),
