@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import framework
+from benchmarks.measure import show, spread
+from benchmarks.tables import Table, add_arguments
 from framework import SamplingParams
 from framework.launcher import Engine
 from hookspecs import PluginInfo, hookimpl
 from hookspecs.events import StepFinished
 
-REPEATS = 9
 OBSERVERS = 5
 
 
@@ -34,23 +36,33 @@ class Observer:
         """Nothing."""
 
 
-def main() -> None:
+def main(argv: Sequence[str] = ()) -> int:
     """Print the table."""
-    print("plugin layer, microseconds (median [min..max] of", REPEATS, "runs)")
-    print("| running | step | layer, no observer | share | step with 5 observers | they add |")
-    print("|---|---|---|---|---|---|")
+    parser = ArgumentParser(prog="python -m benchmarks plugin-layer", description=__doc__)
+    add_arguments(parser, repeats=9, peers=False)
+    arguments = parser.parse_args(argv)
+    repeats = arguments.repeats
+    print("microseconds")
+    columns = ("running", "step", "layer, no observer", "share", "with 5 observers", "they add")
+    table = Table("plugin-layer", columns, arguments)
     for running in (1, 8, 64, 256):
         with _launch(running, observers=0) as engine:
-            step = _step_times(engine, running)
-            layer = _layer_times(engine)
+            step = _step_times(engine, running, repeats)
+            layer = _layer_times(engine, repeats)
         with _launch(running, observers=OBSERVERS) as engine:
-            observed = _step_times(engine, running)
+            observed = _step_times(engine, running, repeats)
         share = statistics.median(layer) / statistics.median(step)
         added = statistics.median(observed) - statistics.median(step)
-        print(
-            f"| {running} | {_show(step)} | {_show(layer)} | {100 * share:.2f} % "
-            f"| {_show(observed)} | {added * 1e6:.1f} |"
+        cells = (
+            str(running),
+            _us(step),
+            _us(layer),
+            f"{share:.2%}",
+            _us(observed),
+            f"{added * 1e6:.1f}",
         )
+        table.row(cells, {"running": running, "step": step, "layer": layer, "observed": observed})
+    return 0
 
 
 def _launch(running: int, observers: int) -> Engine:
@@ -68,7 +80,7 @@ def _launch(running: int, observers: int) -> Engine:
     )
 
 
-def _step_times(engine: Engine, running: int) -> list[float]:
+def _step_times(engine: Engine, running: int, repeats: int) -> list[float]:
     """Seconds of a decode step of the engine core, outputs bundled but not processed."""
     core = _core(engine)
     params = SamplingParams(temperature=0, max_tokens=900, ignore_eos=True, detokenize=False)
@@ -76,27 +88,30 @@ def _step_times(engine: Engine, running: int) -> list[float]:
         engine.engine.add_request(f"r{number}", [1 + number % 90, 2, 3], params)
     for _ in range(5):
         core.step()
-    return [_per_call(core.step, 40) for _ in range(REPEATS)]
+    return [_per_call(core.step, 40) for _ in range(repeats)]
 
 
-def _layer_times(engine: Engine) -> list[float]:
+def _layer_times(engine: Engine, repeats: int) -> list[float]:
     """Seconds of what one step asks of the plugin layer when nobody listens: whether anybody
-    does, and the guards that attribute a failure to a plugin."""
+    does, and the notes by which a failure is put down to a plugin."""
     core = _core(engine)
-    calls, guards = core.parts.calls, tuple(core._guards.values())
+    announce, phases = core._announce, (*core.parts.phase_plugins, "schedule", "sample_tokens")
 
     def asks() -> None:
-        calls.has_observers("on_step_finished")
-        for _ in range(2):
-            for guard in guards:
-                with guard:
-                    pass
+        try:
+            for phase in phases:
+                core._phase = phase
+            _ = announce.wants_steps
+        except BaseException as error:
+            core._stop_because(core._phase, error)
+            raise
 
-    return [_per_call(asks, 2000) for _ in range(REPEATS)]
+    return [_per_call(asks, 2000) for _ in range(repeats)]
 
 
 def _core(engine: Engine) -> Any:
-    return engine.engine._client._core
+    client: Any = engine.engine._client
+    return client._core
 
 
 def _per_call(call: Callable[[], object], times: int) -> float:
@@ -106,6 +121,5 @@ def _per_call(call: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - begin) / times
 
 
-def _show(seconds: list[float]) -> str:
-    median = statistics.median(seconds) * 1e6
-    return f"{median:.2f} [{min(seconds) * 1e6:.2f}..{max(seconds) * 1e6:.2f}]"
+def _us(seconds: Sequence[float]) -> str:
+    return show(spread([each * 1e6 for each in seconds]), 2)

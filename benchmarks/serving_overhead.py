@@ -2,7 +2,8 @@
 
 AsyncLLM in this process with its engine core in another, and HTTP streams through `framework
 serve`. Each line: output tokens/s, tokens in an output (above 1 the front end was behind, and
-merged what had come), and the CPU time of each process. `python -m benchmarks serving`.
+merged what had come), and the CPU time of each process, in microseconds a token. Beside it the
+same of vLLM, with a stub in place of its model.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ import os
 import statistics
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeAlias
 
 import msgspec
 import psutil
 
 import framework
+from benchmarks.engine_process import EngineProcess, peer_process
+from benchmarks.measure import LoadWatch, ratios, show, spread
+from benchmarks.model import small_model
+from benchmarks.peer_server import PeerServed
+from benchmarks.peers import Installed, find_peer, how_to_get
 from benchmarks.served import Served, scripted_arguments, tokenizer_directory
+from benchmarks.tables import Table, add_arguments
 from framework import SamplingParams
 from framework.bench.client import Client
 from framework.bench.prompts import Fields, random_fields
 from framework.bench.report import build_report
-from framework.bench.run import Load, Plan, run_load
+from framework.bench.run import Load, Plan, first_model, loop_factory, run_load
 from framework.launcher import AsyncEngine
 from hookspecs.types.sampling import OutputKind
 
@@ -32,7 +40,7 @@ __all__ = ["main"]
 
 PROMPT_TOKENS = 128
 CONNECTIONS = 64
-COLUMNS = ("what", "tokens/s", "tokens/output", "CPU seconds", "µs of CPU a token")
+COLUMNS = ["what", "tokens/s", "tokens/output", "µs of CPU a token"]
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -46,27 +54,36 @@ class Turn(msgspec.Struct, frozen=True):
     """By process."""
 
 
+OneTurn: TypeAlias = Callable[[Fields], Awaitable[Turn]]
+
+
 def main(argv: Sequence[str] = ()) -> int:
     """Print the table."""
     parser = ArgumentParser(prog="python -m benchmarks serving", description=__doc__)
-    parser.add_argument(
-        "--repeats", type=int, default=5, metavar="N", help="after one that warms up"
-    )
     parser.add_argument("--requests", type=int, default=256, metavar="N")
     parser.add_argument("--tokens", type=int, default=128, metavar="N", help="of each output")
     parser.add_argument("--long", type=int, default=1024, metavar="N", help="of the lone request")
-    parser.add_argument("--no-text", action="store_true", help="AsyncLLM: token ids only")
+    parser.add_argument("--no-text", action="store_true", help="our AsyncLLM: token ids only")
+    add_arguments(parser, repeats=5)
     arguments = parser.parse_args(argv)
+    peer = find_peer("vllm", arguments.peers)
+    columns, told = COLUMNS, {}
+    if peer is None:
+        print(how_to_get("vllm"))
+    else:
+        columns = [*COLUMNS, *(f"vllm, {name}" for name in COLUMNS[1:]), "ours / vllm"]
+        told = {"vllm": peer.peer.requirements[0]}
+    table = Table("serving", columns, arguments, peers=told)
     tokenizer = tokenizer_directory()
-    print("median [min..max] of", arguments.repeats, "repeats; CPU seconds are medians of a repeat")
-    print("|", " | ".join(COLUMNS), "|")
-    print("|---" * len(COLUMNS) + "|")
-    asyncio.run(_async_llm(arguments, tokenizer))
-    asyncio.run(_http(arguments, tokenizer))
+    asyncio.run(_async_llm(table, arguments, tokenizer, peer))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_http(table, arguments, tokenizer, peer))
     return 0
 
 
-async def _async_llm(arguments: Namespace, tokenizer: str) -> None:
+async def _async_llm(
+    table: Table, arguments: Namespace, tokenizer: str, peer: Installed | None
+) -> None:
     config = {
         "model": {"name": "scripted", "tokenizer": tokenizer},
         "executor": {"worker": "scripted"},
@@ -79,27 +96,43 @@ async def _async_llm(arguments: Namespace, tokenizer: str) -> None:
         },
     }
     many, tokens = arguments.requests, arguments.tokens
-    async with framework.launch_async(config) as engine:
-        processes = {"front end": os.getpid(), "engine core": engine.engine_pids()[0]}
-        for name, requests, length, kind in (
-            (f"{many} x {tokens}, deltas", many, tokens, OutputKind.DELTA),
-            (f"{many} x {tokens}, final only", many, tokens, OutputKind.FINAL_ONLY),
-            (f"1 x {arguments.long}, deltas", 1, arguments.long, OutputKind.DELTA),
-        ):
-            params = SamplingParams(
-                temperature=0,
-                max_tokens=length,
-                ignore_eos=True,
-                output_kind=kind,
-                detokenize=not arguments.no_text,
-            )
+    with ExitStack() as stack:
+        them: EngineProcess | None = None
+        if peer is not None:
+            model = str(small_model().directory)
+            them = stack.enter_context(peer_process(peer, "vllm_async.py", model))
+        async with framework.launch_async(config) as engine:
+            processes = {"front end": os.getpid(), "engine core": engine.engine_pids()[0]}
+            for name, requests, length, kind in (
+                (f"{many} x {tokens}, deltas", many, tokens, OutputKind.DELTA),
+                (f"{many} x {tokens}, final only", many, tokens, OutputKind.FINAL_ONLY),
+                (f"1 x {arguments.long}, deltas", 1, arguments.long, OutputKind.DELTA),
+            ):
+                params = SamplingParams(
+                    temperature=0,
+                    max_tokens=length,
+                    ignore_eos=True,
+                    output_kind=kind,
+                    detokenize=not arguments.no_text,
+                )
+                question = {
+                    "requests": requests,
+                    "prompt_tokens": PROMPT_TOKENS,
+                    "tokens": length,
+                    "kind": kind.name,
+                }
 
-            async def turn(
-                fields: Fields, requests: int = requests, params: SamplingParams = params
-            ) -> Turn:
-                return await _generate(engine, processes, fields, requests, params)
+                async def ours(
+                    fields: Fields, requests: int = requests, params: SamplingParams = params
+                ) -> Turn:
+                    return await _generate(engine, processes, fields, requests, params)
 
-            _print(name, await _repeat(turn, arguments.repeats))
+                async def theirs(_: Fields, question: dict[str, Any] = question) -> Turn:
+                    assert them is not None
+                    return msgspec.convert(await asyncio.to_thread(them.ask, question), Turn)
+
+                turns: list[OneTurn] = [ours] if them is None else [ours, theirs]
+                await _compare(table, f"AsyncLLM, {name}", turns, arguments.repeats)
 
 
 async def _generate(
@@ -110,70 +143,106 @@ async def _generate(
     params: SamplingParams,
 ) -> Turn:
     tokens = outputs = 0
+    prompts = [fields(number)["prompt"] for number in range(requests)]
 
-    async def one(number: int) -> None:
+    async def one(number: int, prompt: Any) -> None:
         nonlocal tokens, outputs
-        prompt = fields(number)["prompt"]
         async for output in engine.generate(prompt, params, request_id=f"r{number}"):
             tokens += len(output.outputs[0].token_ids)
             outputs += 1
 
     cpu, start = _cpu(processes), time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        for number in range(requests):
-            group.create_task(one(number))
+        for number, prompt in enumerate(prompts):
+            group.create_task(one(number, prompt))
     seconds = time.perf_counter() - start
     return Turn(tokens, seconds, outputs, _since(cpu, processes))
 
 
-async def _http(arguments: Namespace, tokenizer: str) -> None:
+async def _http(table: Table, arguments: Namespace, tokenizer: str, peer: Installed | None) -> None:
     settings = [
         *scripted_arguments(tokenizer, verify=False),
         "--stats.loggers=",
         "--scheduler.max_num_batched_tokens=8192",
         "--cache.num_blocks=8192",
     ]
-    with Served(settings) as server:
-        server_pid, core_pid = (process.pid for process in server.processes()[:2])
-        processes = {"server": server_pid, "engine core": core_pid, "load generator": os.getpid()}
-        client = Client(server.url, None)
-
-        async def turn(fields: Fields) -> Turn:
-            plan = Plan(
-                chat=False,
-                stream=True,
-                chunk_usage=False,
-                fields=fields,
-                common={"max_tokens": arguments.tokens, "temperature": 0, "ignore_eos": True},
-                concurrency=CONNECTIONS,
-                rate=None,
-                max_concurrency=None,
-                requests=arguments.requests,
-                duration_s=None,
-                warmup=0,
-                seed=0,
-            )
-            cpu = _cpu(processes)
-            measured = await run_load(Load(plan, client))
-            report = build_report(measured, {})
-            if report.failed or report.tokens_per_chunk is None:
-                raise RuntimeError(f"requests failed: {report.errors}")
-            chunks = round(report.output_tokens / report.tokens_per_chunk)
-            return Turn(report.output_tokens, report.wall_s, chunks, _since(cpu, processes))
-
+    with ExitStack() as stack:
+        servers: list[Served | PeerServed] = [stack.enter_context(Served(settings))]
+        if peer is not None:
+            model = small_model().directory
+            options = [f"--max-num-seqs={CONNECTIONS}", "--max-num-batched-tokens=8192"]
+            servers.append(stack.enter_context(PeerServed(peer, model, options, stub=True)))
+        turns = [await _streams(server, arguments) for server in servers]
         name = f"HTTP, {arguments.requests} x {arguments.tokens}, {CONNECTIONS} streams"
-        _print(name, await _repeat(turn, arguments.repeats))
-        client.close()
+        await _compare(table, name, turns, arguments.repeats)
 
 
-async def _repeat(turn: Callable[[Fields], Coroutine[Any, Any, Turn]], repeats: int) -> list[Turn]:
-    """Each with other prompts, so that the prefix cache never helps."""
+async def _streams(server: Served | PeerServed, arguments: Namespace) -> OneTurn:
+    server_pid, core_pid = (process.pid for process in server.processes()[:2])
+    processes = {"server": server_pid, "engine core": core_pid, "load generator": os.getpid()}
+    client = Client(server.url, None)
+    common = {
+        "model": await first_model(client),
+        "max_tokens": arguments.tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+
+    async def turn(fields: Fields) -> Turn:
+        plan = Plan(
+            chat=False,
+            stream=True,
+            chunk_usage=False,
+            fields=fields,
+            common=common,
+            concurrency=CONNECTIONS,
+            rate=None,
+            max_concurrency=None,
+            requests=arguments.requests,
+            duration_s=None,
+            warmup=0,
+            seed=0,
+        )
+        cpu = _cpu(processes)
+        measured = await run_load(Load(plan, client))
+        client.close()  # by its next turn the server may have closed what is idle
+        report = build_report(measured, {})
+        if report.failed or report.tokens_per_chunk is None:
+            raise RuntimeError(f"requests failed: {report.errors}")
+        chunks = round(report.output_tokens / report.tokens_per_chunk)
+        return Turn(report.output_tokens, report.wall_s, chunks, _since(cpu, processes))
+
+    return turn
+
+
+async def _compare(table: Table, name: str, turns: Sequence[OneTurn], repeats: int) -> None:
+    """A row: each repeat ours, then the peer's. Each has other prompts, so that the prefix cache
+    never helps; the first is to warm up."""
     lengths = range(PROMPT_TOKENS, PROMPT_TOKENS + 1)
-    turns = [
-        await turn(random_fields(lengths, token_ids=True, chat=False, seed=seed))
-        for seed in range(repeats + 1)
+    taken: list[list[Turn]] = [[] for _ in turns]
+    with LoadWatch(name) as watch:
+        for seed in range(repeats + 1):
+            fields = random_fields(lengths, token_ids=True, chat=False, seed=seed)
+            for turn, kept in zip(turns, taken, strict=True):
+                kept.append(await turn(fields))
+    cells, rates = [name], []
+    for kept in taken:
+        rates.append([turn.tokens / turn.seconds for turn in kept[1:]])
+        cells += [show(spread(rates[-1]), 0), *_told(kept[1:])]
+    if len(rates) > 1:
+        cells.append(show(ratios(*rates), 2))
+    facts = {"load": name, "turns": taken, "foreign_cores": watch.foreign}
+    table.row(cells, facts)
+
+
+def _told(turns: Sequence[Turn]) -> list[str]:
+    """Tokens in an output, and CPU."""
+    together = statistics.median(turn.tokens / turn.outputs for turn in turns)
+    cpu = [
+        f"{name} {statistics.median(turn.cpu_s[name] / turn.tokens for turn in turns) * 1e6:.1f}"
+        for name in turns[0].cpu_s
     ]
-    return turns[1:]
+    return [f"{together:.2f}", ", ".join(cpu)]
 
 
 def _cpu(processes: Mapping[str, int]) -> dict[str, float]:
@@ -183,20 +252,3 @@ def _cpu(processes: Mapping[str, int]) -> dict[str, float]:
 
 def _since(before: Mapping[str, float], processes: Mapping[str, int]) -> dict[str, float]:
     return {name: value - before[name] for name, value in _cpu(processes).items()}
-
-
-def _print(name: str, turns: Sequence[Turn]) -> None:
-    rates = [turn.tokens / turn.seconds for turn in turns]
-    together = statistics.median(turn.tokens / turn.outputs for turn in turns)
-    cpu = {
-        process: statistics.median(turn.cpu_s[process] for turn in turns)
-        for process in turns[0].cpu_s
-    }
-    tokens = statistics.median(turn.tokens for turn in turns)
-    seconds = ", ".join(f"{process} {value:.2f}" for process, value in cpu.items())
-    each = ", ".join(f"{process} {value / tokens * 1e6:.1f}" for process, value in cpu.items())
-    print(
-        f"| {name} | {statistics.median(rates):.0f} [{min(rates):.0f}..{max(rates):.0f}] "
-        f"| {together:.2f} | {seconds} | {each} |",
-        flush=True,
-    )

@@ -153,15 +153,19 @@ def test_an_iterator_that_is_never_started_costs_nothing(
 
 def test_an_id_is_unique_until_its_last_output(engine: AsyncEngine, run: Run[Any]) -> None:
     async def body() -> None:
-        first = engine.generate([1, 2], greedy(3), request_id="a")
-        seen = [await anext(first)]
+        await engine.pause("keep")
+        first = asyncio.create_task(
+            streamed(engine.generate([1, 2], greedy(3), request_id="a")),
+        )
+        while not engine.num_requests:
+            await asyncio.sleep(0)
         with pytest.raises(InvalidRequestError, match="in use") as caught:
             await streamed(engine.generate([1, 2], greedy(3), request_id="a"))
         assert caught.value.param == "request_id"
         with pytest.raises(InvalidRequestError, match="in use"):
             await engine.embed([1, 2], request_id="a")
-        seen += await streamed(first)
-        assert len(joined(seen).token_ids) == 3
+        await engine.resume()
+        assert len(joined(await first).token_ids) == 3
         await streamed(engine.generate([1, 2], greedy(3), request_id="a"))
 
     run(body())
