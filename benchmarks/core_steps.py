@@ -1,7 +1,7 @@
 """Cost of a decode step of the engine core alone: no model, no front end, no process boundary.
 
 The kernel, the scheduler `continuous`, the cache manager `paged` with its prefix cache, the
-executor `uniproc`, and the worker `scripted` without verification. All requests are running and
+executor `uniproc`, and a worker that does nothing (`stub_worker`). All requests are running and
 decode: prompts of 128 tokens, blocks of 16. What the worker takes is measured within the same
 steps and shown apart. Prompts begin with lengths 128 to 143, so that about a sixteenth of the
 requests complete a block in each step, as in an engine that has run for a while.
@@ -22,6 +22,7 @@ from benchmarks.engine_process import EngineProcess
 from benchmarks.measure import LoadWatch, ratios, show, spread
 from benchmarks.peer_core import ask_steps, peer_core
 from benchmarks.peers import how_to_get
+from benchmarks.stub_worker import PLUGINS
 from benchmarks.tables import Table, add_arguments
 from framework import SamplingParams
 from framework.launcher import Engine
@@ -110,17 +111,17 @@ def launch_core(running: int, **sections: dict[str, Any]) -> Engine:
     """An engine for that many requests in its own process; `sections` override its settings."""
     settings: dict[str, dict[str, Any]] = {
         "model": {"name": "scripted"},
-        "executor": {"worker": "scripted"},
+        "executor": {"worker": "stub"},
         "engine": {"process": "in_process"},
         "scheduler": {"max_num_seqs": running, "max_num_batched_tokens": max(8192, 160 * running)},
         "cache": {"block_size": BLOCK, "num_blocks": 96 * running + 1},
         "stats": {"loggers": []},
         # Of what is installed nothing takes part unasked, such as a sample that wraps phases.
-        "plugins": {"activation": "none", "options": {"scripted": {"verify": False}}},
+        "plugins": {"activation": "none"},
     }
     for section, values in sections.items():
         settings[section] = {**settings.get(section, {}), **values}
-    return framework.launch(settings)
+    return framework.launch(settings, plugins=PLUGINS)
 
 
 def start_decoding(engine: Engine, running: int, *, max_tokens: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,15 +10,25 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
-__all__ = ["Served", "scripted_arguments", "tokenizer_directory"]
+__all__ = ["Served", "StubServed", "scripted_arguments", "tokenizer_directory"]
 
 _START_S = 600.0
 _STOP_S = 60.0
 _MARK = "serving "
+_STUB_CODE = """
+import json, sys
+from benchmarks.stub_worker import PLUGINS
+from framework.launcher.service import serve
+
+def serving(address, manager):
+    print("serving the stub at", address, file=sys.stderr, flush=True)
+
+sys.exit(serve(json.loads(sys.argv[1]), plugins=PLUGINS, serving=serving))
+"""
 
 
 def tokenizer_directory() -> str:
@@ -49,7 +60,9 @@ class Served:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         code = "import sys; from framework.cli.main import main; sys.exit(main())"
-        command = [sys.executable, "-c", code, "serve", *arguments, "--serving.port=0"]
+        self._start([sys.executable, "-c", code, "serve", *arguments, "--serving.port=0"])
+
+    def _start(self, command: Sequence[str]) -> None:
         self.lines: list[str] = []
         self.url = ""
         self._told = threading.Event()
@@ -99,3 +112,11 @@ class Served:
                 self.url = line.split(" at ", 1)[1].split()[0]
                 self._told.set()
         self._told.set()
+
+
+class StubServed(Served):
+    """A server of the worker `stub`, which no installed plugin offers; `config` as for `serve`."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        serving = {"port": 0}
+        self._start([sys.executable, "-c", _STUB_CODE, json.dumps({**config, "serving": serving})])

@@ -1,4 +1,4 @@
-"""What serving costs when the model costs nothing: the worker `scripted` without verification.
+"""What serving costs when the model costs nothing: a worker that does nothing (`stub_worker`).
 
 AsyncLLM in this process with its engine core in another, and HTTP streams through `framework
 serve`. Each line: output tokens/s, tokens in an output (above 1 the front end was behind, and
@@ -26,7 +26,8 @@ from benchmarks.measure import LoadWatch, ratios, show, spread
 from benchmarks.model import small_model
 from benchmarks.peer_server import PeerServed
 from benchmarks.peers import Installed, find_peer, how_to_get
-from benchmarks.served import Served, scripted_arguments, tokenizer_directory
+from benchmarks.served import Served, StubServed, tokenizer_directory
+from benchmarks.stub_worker import PLUGINS
 from benchmarks.tables import Table, add_arguments
 from framework import SamplingParams
 from framework.bench.client import Client
@@ -63,6 +64,9 @@ def main(argv: Sequence[str] = ()) -> int:
     parser.add_argument("--requests", type=int, default=256, metavar="N")
     parser.add_argument("--tokens", type=int, default=128, metavar="N", help="of each output")
     parser.add_argument("--long", type=int, default=1024, metavar="N", help="of the lone request")
+    parser.add_argument(
+        "--step-s", type=float, default=0.0016, metavar="S", help="HTTP again, with steps of this"
+    )
     parser.add_argument("--no-text", action="store_true", help="our AsyncLLM: token ids only")
     add_arguments(parser, repeats=5)
     arguments = parser.parse_args(argv)
@@ -86,13 +90,13 @@ async def _async_llm(
 ) -> None:
     config = {
         "model": {"name": "scripted", "tokenizer": tokenizer},
-        "executor": {"worker": "scripted"},
+        "executor": {"worker": "stub"},
         "scheduler": {"max_num_seqs": arguments.requests, "max_num_batched_tokens": 8192},
         "cache": {"num_blocks": 128 * arguments.requests},
         "stats": {"loggers": []},
         "plugins": {
             "activation": "none",
-            "options": {"scripted": {"verify": False, "vocab_size": 49152}},
+            "options": {"scripted": {"vocab_size": 49152}},
         },
     }
     many, tokens = arguments.requests, arguments.tokens
@@ -101,7 +105,7 @@ async def _async_llm(
         if peer is not None:
             model = str(small_model().directory)
             them = stack.enter_context(peer_process(peer, "vllm_async.py", model))
-        async with framework.launch_async(config) as engine:
+        async with framework.launch_async(config, plugins=PLUGINS) as engine:
             processes = {"front end": os.getpid(), "engine core": engine.engine_pids()[0]}
             for name, requests, length, kind in (
                 (f"{many} x {tokens}, deltas", many, tokens, OutputKind.DELTA),
@@ -160,20 +164,35 @@ async def _generate(
 
 
 async def _http(table: Table, arguments: Namespace, tokenizer: str, peer: Installed | None) -> None:
-    settings = [
-        *scripted_arguments(tokenizer, verify=False),
-        "--stats.loggers=",
-        "--scheduler.max_num_batched_tokens=8192",
-        "--cache.num_blocks=8192",
-    ]
+    for step_s in (0.0, arguments.step_s):
+        await _http_row(table, arguments, tokenizer, peer if step_s == 0.0 else None, step_s)
+
+
+async def _http_row(
+    table: Table, arguments: Namespace, tokenizer: str, peer: Installed | None, step_s: float
+) -> None:
+    """With `step_s` a step takes that long, so that each token leaves by itself."""
+    settings: dict[str, Any] = {
+        "model": {"name": "scripted", "tokenizer": tokenizer},
+        "executor": {"worker": "stub"},
+        "scheduler": {"max_num_seqs": CONNECTIONS, "max_num_batched_tokens": 8192},
+        "cache": {"num_blocks": 8192},
+        "stats": {"loggers": []},
+        "plugins": {
+            "activation": "none",
+            "options": {"scripted": {"vocab_size": 49152}, "stub": {"step_s": step_s}},
+        },
+    }
     with ExitStack() as stack:
-        servers: list[Served | PeerServed] = [stack.enter_context(Served(settings))]
+        servers: list[Served | PeerServed] = [stack.enter_context(StubServed(settings))]
         if peer is not None:
             model = small_model().directory
             options = [f"--max-num-seqs={CONNECTIONS}", "--max-num-batched-tokens=8192"]
             servers.append(stack.enter_context(PeerServed(peer, model, options, stub=True)))
         turns = [await _streams(server, arguments) for server in servers]
         name = f"HTTP, {arguments.requests} x {arguments.tokens}, {CONNECTIONS} streams"
+        if step_s:
+            name += f", steps of {step_s * 1e3:g} ms"
         await _compare(table, name, turns, arguments.repeats)
 
 

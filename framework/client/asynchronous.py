@@ -42,6 +42,12 @@ class AsyncClient:
         self._engines = range(num_engines)
         self._outputs: list[EngineCoreOutputs] = []
         self._calls: dict[int, asyncio.Future[UtilityResult]] = {}
+        self._processing = False
+        """Whether outputs were handed out and are not processed yet."""
+        self._due: list[UtilityResult] = []
+        """Read before the last of these outputs."""
+        self._behind: list[UtilityResult] = []
+        """Read since."""
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._descriptor = links.descriptor
@@ -88,7 +94,10 @@ class AsyncClient:
 
     async def get_outputs(self) -> list[EngineCoreOutputs]:
         """All bundles that have come, in order; at least one. Other tasks get their turn before.
-        EngineDeadError once an engine core is gone."""
+        The caller has processed one list when it asks for the next. EngineDeadError once an engine
+        core is gone."""
+        self._processing = False
+        self._give_answers()
         if self._outputs:
             await asyncio.sleep(0)
         while not self._outputs:
@@ -96,6 +105,8 @@ class AsyncClient:
             self._news.clear()
             await self._news.wait()
         outputs, self._outputs = self._outputs, []
+        self._due, self._behind = self._behind, []
+        self._processing = True
         return outputs
 
     async def command(self, arguments: CommandArguments) -> Any:
@@ -182,8 +193,20 @@ class AsyncClient:
             self._outputs.append(received)
             self._news.set()
         elif received is not None:
-            self._answer(received)
+            # Who has the answer of a command sees what the outputs before it have changed.
+            self._behind.append(received)
+            if not self._processing:
+                self._give_answers()
         return received is not None
+
+    def _give_answers(self) -> None:
+        """Those that no output before them keeps waiting."""
+        answers, self._due = self._due, []
+        if not self._outputs:
+            answers += self._behind
+            self._behind = []
+        for answer in answers:
+            self._answer(answer)
 
     def _answer(self, result: UtilityResult) -> None:
         call = self._calls.get(result.call_id)
@@ -195,6 +218,9 @@ class AsyncClient:
             self.check_alive()
         except EngineDeadError as error:
             self._news.set()
+            for answer in (*self._due, *self._behind):
+                self._answer(answer)
+            self._due, self._behind = [], []
             for call in self._calls.values():
                 if not call.done():
                     call.set_exception(error)

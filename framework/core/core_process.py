@@ -37,6 +37,9 @@ __all__ = ["EngineCoreProcess", "refusal"]
 
 _HELD_BACK_S: Final = 0.001
 """Wait after a step in which policies held all requests back."""
+_TOGETHER_S: Final = 0.0005
+"""Outputs of steps that are shorter are sent together: each sending wakes two threads, which would
+cost more than such a step. A step of a real model is longer, and its outputs leave at once."""
 
 
 class EngineCoreProcess:
@@ -57,6 +60,9 @@ class EngineCoreProcess:
         self._drained: Future[Any] | None = None
         self._answers: list[tuple[int, UtilityResult]] = []
         """Of commands that are done."""
+        self._unsent: list[tuple[int, EngineCoreOutputs]] = []
+        """Outputs, by client index, since `_sent_at`."""
+        self._sent_at = 0.0
         self.wave = 0
         """The wave of data-parallel engines that this one is in."""
 
@@ -70,8 +76,7 @@ class EngineCoreProcess:
                     self._progress.begins()
                     outputs = self._core.step()
                     self._progress.ends()
-                    for client_index, bundle in outputs.items():
-                        self._sender.outputs(client_index, bundle)
+                    self._unsent += outputs.items()
             finally:
                 self._tell()
 
@@ -86,6 +91,8 @@ class EngineCoreProcess:
                 self._apply(inputs.get(timeout=wait_s))
             except queue.Empty:
                 return
+        if self._unsent:  # what has come may make the next step a long one
+            self._send_outputs()
         while not inputs.empty():
             self._apply(inputs.get())
 
@@ -147,12 +154,33 @@ class EngineCoreProcess:
     def _tell(self) -> None:
         """State and answers, in this order and after the outputs and statistics: who has the
         answer of a command knows what it has changed."""
-        if self._core.state is not self._state:
+        changed = self._core.state is not self._state
+        if self._unsent and (changed or self._answers or not self._may_wait()):
+            self._send_outputs()
+        if changed:
             self._state = self._core.state
             self._sender.state()
-        answers, self._answers = self._answers, []
-        for client_index, result in answers:
-            self._sender.result(client_index, result)
+        if self._answers:
+            answers, self._answers = self._answers, []
+            for client_index, result in answers:
+                self._sender.result(client_index, result)
+
+    def _may_wait(self) -> bool:
+        """Whether the next step is likely to be as short as the one before: nothing has come that
+        could make it longer."""
+        return (
+            time.monotonic() - self._sent_at < _TOGETHER_S
+            and self._drained is None
+            and self._inputs.empty()
+            and self._core.has_work
+            and not self._core.last_step_was_empty
+        )
+
+    def _send_outputs(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for client_index, outputs in unsent:
+            self._sender.outputs(client_index, outputs)
+        self._sent_at = time.monotonic()
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:
         self._progress.begins(shown_name(arguments))

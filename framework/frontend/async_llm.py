@@ -442,6 +442,7 @@ class AsyncLLM(AsyncControl):
         what = "its task was cancelled" if error is None or task.cancelled() else describe(error)
         logger.error("the front end can not process outputs any more: %s", what, exc_info=error)
         self._fail_all(EngineDeadError(f"the front end failed: {what}"))
+        self._client.close()  # the commands that wait, too
 
     async def _process(self, bundles: Sequence[EngineCoreOutputs]) -> None:
         """All bundles that are there, in parts, after each of which other tasks get their turn;

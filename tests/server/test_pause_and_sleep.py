@@ -99,8 +99,6 @@ def test_a_pause_that_keeps_its_requests_changes_no_output(scripted: Server, pla
     async def act() -> None:
         status = await command(scripted, "pause", mode="keep")
         assert status["state"] == "paused"
-        # What the same step brought comes right after the answer, so before the next one.
-        await command(scripted, "pause", mode="keep")
         first = (await scripted.current_metrics())["generation_tokens_total"]
         assert (await scripted.client.get("/health")).status_code in (200, 503)
         assert (await scripted.current_metrics())["generation_tokens_total"] == first
@@ -124,10 +122,7 @@ def test_a_pause_that_waits_lets_requests_end(scripted: Server, plain: Any) -> N
 
     async def act() -> None:
         assert (await command(scripted, "pause", mode="wait"))["state"] == "paused"
-        # Statistics follow the answer.
-        async with asyncio.timeout(20):
-            while (await scripted.current_metrics())["num_requests_running"]:
-                pass
+        assert (await scripted.current_metrics())["num_requests_running"] == 0
 
     during_streams(scripted, act).check(plain, "length")
 
