@@ -199,6 +199,14 @@ class SchedulerConfig(Section, frozen=True, kw_only=True):
     long_prefill_token_threshold: Annotated[
         int, Meta(ge=0, description="Most prompt tokens of one request in a step; 0: no limit.")
     ] = 0
+    prefill_beside_decode: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Most prompt tokens in a step that others decode in, or as many as decode "
+            "if these are more; None: what the worker says where the engine core has a process of "
+            "its own, else no limit."
+        ),
+    ] = None
     async_stepping: Annotated[
         Switch, Meta(description="Schedule a step while the one before runs.")
     ] = Switch.AUTO
@@ -220,7 +228,7 @@ class ExecutorConfig(Section, frozen=True, kw_only=True):
         int, Meta(ge=1, description="Stages that the layers are divided into.")
     ] = 1
     threads: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=1024)] | None,
         Meta(description="Compute threads a worker; None: a thread for each usable core."),
     ] = None
 

@@ -10,18 +10,20 @@ from hookspecs.types.request import FinishReason
 __all__ = ["plan_running"]
 
 
-def plan_running(queues: Queues, budget: int, most_per_row: int) -> StepPlan:
-    """Plan a step of at most `budget` tokens for the running requests, first in order first.
+def plan_running(
+    queues: Queues, budget: int, most_per_row: int, most_beside: int | None
+) -> StepPlan:
+    """Plan a step for the running requests, first in order first; limits as `StepPlan.share`.
 
     Where blocks are short, running requests are preempted until what is left fits. The first
     in the order is never preempted for another, so it always progresses.
     """
     plan = _new_plan(queues)
-    if not plan.share(budget, most_per_row) and queues.policies.dynamic_order:
+    if not plan.share(budget, most_per_row, most_beside) and queues.policies.dynamic_order:
         # Who gets tokens depends on the order, and the one we have may be out of date.
         queues.running.rekey(queues.policies.key)
         plan = _new_plan(queues)
-        plan.share(budget, most_per_row)
+        plan.share(budget, most_per_row, most_beside)
     for row, end in plan.outgrown(queues.kv.capacity):
         # It may have been preempted for a row before it.
         if not plan.preempted or plan.scheduled[row]:

@@ -52,21 +52,33 @@ class StepPlan:
         self._started_tokens: list[int] = []
         self._started_known: list[int] = []
 
-    def share(self, budget: int, most_per_row: int) -> bool:
-        """Hand out `budget` tokens in row order, at most `most_per_row` to each. Returns
-        whether they sufficed."""
-        scheduled = self.scheduled
+    def share(self, budget: int, most_per_row: int, most_beside: int | None) -> bool:
+        """Hand out `budget` tokens in row order, at most `most_per_row` to each, and while rows
+        decode at most `most_beside` tokens of prompts, or as many as decode, if these are more.
+        Returns whether they sufficed."""
+        scheduled, rows = self.scheduled, len(self.scheduled)
         wanted = int(np.add.reduce(scheduled))
         if wanted > most_per_row:  # else no row can want more
             scheduled = np.minimum(scheduled, np.int32(most_per_row))
             wanted = int(scheduled.sum())
+        room, enough = budget, True
+        if most_beside is not None and rows:
+            prompts = scheduled > 1 if wanted > rows else None
+            decodes = rows if prompts is None else rows - int(np.count_nonzero(prompts))
+            if decodes:
+                room = max(most_beside, decodes)
+                if prompts is not None and wanted - decodes > room:
+                    scheduled = np.where(
+                        prompts, _first(np.where(prompts, scheduled, 0), room), scheduled
+                    )
+                    wanted, enough = decodes + room, False
+                room -= wanted - decodes
         if wanted > budget:
-            before = np.cumsum(scheduled) - scheduled
-            scheduled = np.clip(budget - before, 0, scheduled).astype(np.int32)
+            scheduled, enough = _first(scheduled, budget), False
         self.scheduled = scheduled
         self._total = min(wanted, budget)
-        self.budget = budget - self._total
-        return wanted <= budget
+        self.budget = min(room, budget - self._total)
+        return enough
 
     def outgrown(self, capacity: Int32Column) -> Sequence[tuple[int, int]]:
         """Rows whose tokens do not fit into the blocks they hold, in order, each with the tokens
@@ -135,6 +147,12 @@ class StepPlan:
             block_ids = np.array(list(chain.from_iterable(lists)), dtype=np.int32)
             columns.append(BlockColumns(slots=slots, indptr=indptr, block_ids=block_ids))
         return tuple(columns)
+
+
+def _first(wanted: Int32Column, budget: int) -> Int32Column:
+    """What each gets of `budget` tokens, first come first served."""
+    before = np.cumsum(wanted) - wanted
+    return np.clip(budget - before, 0, wanted).astype(np.int32)
 
 
 def _extend(column: Int32Column, values: list[int]) -> Int32Column:

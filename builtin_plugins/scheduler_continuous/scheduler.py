@@ -31,6 +31,7 @@ class ContinuousScheduler(Scheduler):
         config = context.config.scheduler
         self._max_num_batched_tokens = config.max_num_batched_tokens
         self._most_per_row = config.long_prefill_token_threshold or config.max_num_batched_tokens
+        self._most_beside = context.prefill_beside_decode
         self._queues = Queues(context)
 
     def add_request(self, request: RequestView) -> None:
@@ -46,7 +47,7 @@ class ContinuousScheduler(Scheduler):
         queues = self._queues
         self._expire()
         budget = queues.policies.cap_tokens(self._max_num_batched_tokens)
-        plan = plan_running(queues, budget, self._most_per_row)
+        plan = plan_running(queues, budget, self._most_per_row, self._most_beside)
         if len(queues.waiting) and not plan.preempted:
             AdmissionPass(queues, plan, self._most_per_row).run()
         return plan.output()

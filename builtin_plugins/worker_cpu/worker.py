@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from hookspecs.contracts.attention import AttentionBackend, AttentionCapability
 from hookspecs.contracts.logits import SamplerContext
 from hookspecs.contracts.model import LoadedModel
 from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext, command
-from hookspecs.errors import CommandError, UnsupportedModelError
+from hookspecs.errors import CommandError, ProviderNotFoundError, UnsupportedModelError
 from hookspecs.types.control import WakeTag
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
@@ -38,6 +39,9 @@ from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutp
 __all__ = ["CpuWorker"]
 
 _DEVICE = "cpu"
+_PREFILL_BESIDE_DECODE = 32
+"""Reading the weights hides the arithmetic of some 16 tokens; from there on a step's time is in
+proportion to its tokens, and smaller chunks of a prompt cost nothing."""
 
 
 class CpuWorker(Worker):
@@ -77,6 +81,10 @@ class CpuWorker(Worker):
     def device(self) -> str:
         return _DEVICE
 
+    @property
+    def prefill_beside_decode(self) -> int:
+        return _PREFILL_BESIDE_DECODE
+
     def init_device(self) -> None:
         self._threads = set_compute_threads(self.context.config.executor.threads)
 
@@ -85,11 +93,7 @@ class CpuWorker(Worker):
         config = self.context.config
         self._model = self._read_model()
         lacking = native.available()
-        name = config.executor.attention
-        if name == "auto":
-            # `cpu_paged` is the faster one where its kernels can be compiled.
-            name = "cpu_paged" if lacking is None else "sdpa"
-        self._backend = self.context.create_attention(name, _DEVICE)
+        name, self._backend = self._make_attention(lacking is None)
         # Capabilities for types are named as the types.
         needs = self._model.attention_features | (
             {config.cache.kv_dtype.value} & set(AttentionCapability)
@@ -206,6 +210,17 @@ class CpuWorker(Worker):
         loader = self.context.create_loader(dtype=dtype, device=_DEVICE)
         self._loader_name = loader.context.name
         return loader.load(self.context.model, dtype=dtype, device=_DEVICE)
+
+    def _make_attention(self, kernels: bool) -> tuple[str, AttentionBackend]:
+        """The configured backend; with `auto` the faster one, where its kernels can be compiled
+        and its plugin is not blocked."""
+        name = self.context.config.executor.attention
+        if name == "auto" and kernels:
+            with contextlib.suppress(ProviderNotFoundError):
+                return "cpu_paged", self.context.create_attention("cpu_paged", _DEVICE)
+        if name == "auto":
+            name = "sdpa"
+        return name, self.context.create_attention(name, _DEVICE)
 
     def _wake_weights(self) -> None:
         assert self._runner is not None

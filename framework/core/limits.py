@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.model import ResolvedModel
+from hookspecs.contracts.worker import Worker
 from hookspecs.errors import ConfigError
 from hookspecs.types.kv import KVCacheConfig
 
-__all__ = ["fit_model_len", "fitted_model_len", "nominal_model_len"]
+__all__ = ["fit_model_len", "fitted_model_len", "nominal_model_len", "prefill_beside_decode"]
 
 
 def nominal_model_len(config: EngineConfig, model: ResolvedModel) -> int:
@@ -66,3 +67,10 @@ def fitted_model_len(
         "KV cache holds no more (cache.num_blocks, cache.kv_bytes)"
     )
     return cache_tokens
+
+
+def prefill_beside_decode(config: EngineConfig, workers: Sequence[Worker]) -> int | None:
+    """The configured limit, else the least that a worker names."""
+    configured = config.scheduler.prefill_beside_decode
+    named = [worker.prefill_beside_decode for worker in workers] if configured is None else []
+    return min((most for most in named if most is not None), default=configured)

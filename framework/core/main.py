@@ -64,6 +64,7 @@ def _run(parent: Parent) -> ExitCode:
         report=parent.report,
         progress=parent.progress,
         engine_index=start.engine_index,
+        serving=True,
     )
     try:
         info = engine_info(core, worker, kv_config, plugins)

@@ -18,7 +18,12 @@ from framework.core.choice import choose_loader, choose_worker, with_worker_hint
 from framework.core.engine import EngineCore
 from framework.core.features import check_features, keeps_windows
 from framework.core.kv_setup import make_kv_config
-from framework.core.limits import fit_model_len, fitted_model_len, nominal_model_len
+from framework.core.limits import (
+    fit_model_len,
+    fitted_model_len,
+    nominal_model_len,
+    prefill_beside_decode,
+)
 from framework.core.parts import EngineParts
 from framework.core.plugin_commands import PluginCommands
 from framework.core.policy_stack import PolicyStack
@@ -60,8 +65,10 @@ def build_engine_core(
     report: Report,
     progress: Progress,
     engine_index: int = 0,
+    serving: bool = False,
 ) -> tuple[EngineCore, str, KVCacheConfig]:
-    """The engine core, the name of its worker, and the shape of its cache."""
+    """The engine core, the name of its worker, and the shape of its cache. `serving`: others wait
+    for each token, so that a step must not last long; else only the whole counts."""
     worker_name = choose_worker(plugins)
     limit = nominal_model_len(plugins.config, model)
     check_features(plugins, worker_name, report)
@@ -98,6 +105,7 @@ def build_engine_core(
             report,
             engine_index,
             side_channels,
+            prefill_beside_decode(plugins.config, workers if serving else ()),
         )
         undo.callback(core.shutdown, "start failed")
         _announce_engine(plugins, core, worker_name, kv_config)
@@ -137,6 +145,7 @@ def _build(
     report: Report,
     engine_index: int,
     side_channels: CoreSide,
+    most_beside: int | None,
 ) -> EngineCore:
     config = plugins.config
     table = RequestTable(config.scheduler.max_num_seqs)
@@ -171,6 +180,7 @@ def _build(
         kv_cache=kv_cache,
         policies=stack,
         max_model_len=max_model_len,
+        prefill_beside_decode=most_beside,
     )
     waiting.append(scheduler)
     by_phase = {

@@ -113,7 +113,8 @@ class SchedulingPolicy(ABC):
         a tenant. By the keys of this policy those of a group that wait are at all times strictly
         in the order (preempted first, arrival). So a scheduler may ask for the keys of the first
         ones only: what a step costs does not grow with the number of those behind. Asked when a
-        request is queued. None: no such group."""
+        request is queued (again after a preemption), and the same while it waits. None: no such
+        group."""
         return None
 
     def admit(self, request: RequestView, view: SchedulerView) -> Admission:

@@ -35,6 +35,10 @@ class SchedulerContext(Context, frozen=True, kw_only=True):
     kv_cache: KVCacheManager
     policies: PolicyStack
     max_model_len: int
+    prefill_beside_decode: int | None = None
+    """Tokens of prompts, at least as many as requests decode, beyond which a step that others
+    decode in takes too long for these: `scheduler.prefill_beside_decode`, else in an engine core
+    process what the worker says. None: no limit. A scheduler may ignore it."""
 
 
 class Scheduler(ABC):

@@ -126,6 +126,13 @@ class Worker(ABC):
         `plugins.enable` or was given to `launch`. Cheap: must not initialize the device."""
         return 0
 
+    @property
+    def prefill_beside_decode(self) -> int | None:
+        """Tokens of prompts that a step of a few decoding requests can take in at most, so that
+        it lasts about twice as long; None: it hardly matters, or is not known. See
+        `SchedulerContext`. Read after `load_model`."""
+        return None
+
     @abstractmethod
     def init_device(self) -> None:
         """Choose and prepare the device."""
