@@ -124,6 +124,7 @@ def choose_loader(
             rating = cast(type[ModelLoader], import_target(registered)).rate(
                 model, dtype=dtype, device=device, quantization=settings.quantization
             )
+            suits = rating > 0
         except UnsupportedModelError as error:
             declined.append(f"{name!r}: {error}")
             continue
@@ -131,7 +132,7 @@ def choose_loader(
             logger.warning("model loader %r is not considered: %s", name, describe(error))
             declined.append(f"{name!r}: {describe(error)}")
             continue
-        if rating > 0:
+        if suits:
             rated[name] = rating
         else:
             declined.append(f"{name!r}: rates it {rating}")

@@ -69,16 +69,11 @@ class Sender:
 
     def state(self) -> None:
         """How the engine is now, to all front ends."""
-        with self._lock:
-            self._send(MessageKind.HEARTBEAT, self._beat(), self._everyone)
+        self._send_beat(listeners_only=False)
 
     def sign_of_life(self) -> None:
         """The same; while nothing happens, only to those that listen for it."""
-        with self._lock:  # of two states the newer is sent last
-            beat = self._beat()
-            clients = self._everyone if beat.step != self._shown_step else self._listening
-            self._shown_step = beat.step
-            self._send(MessageKind.HEARTBEAT, beat, clients)
+        self._send_beat(listeners_only=True)
 
     def close(self, last: EngineDead) -> None:
         """Send the last message, to all front ends, and close the sockets; what is sent after
@@ -88,6 +83,18 @@ class Sender:
             self._closed = True
             for sock in self._sockets:
                 sock.close()
+
+    def _send_beat(self, *, listeners_only: bool) -> None:
+        with self._lock:  # of two states the newer is sent last
+            try:
+                beat = self._beat()
+            except Exception as error:
+                logger.critical("the state of the engine can not be told", exc_info=error)
+                self._failed(error)
+                return
+            idle = listeners_only and beat.step == self._shown_step
+            self._shown_step = beat.step
+            self._send(MessageKind.HEARTBEAT, beat, self._listening if idle else self._everyone)
 
     def _send(self, kind: MessageKind, message: Any, clients: Sequence[int]) -> None:
         """A failure stops the engine, but not this object: it has still to say why."""

@@ -61,7 +61,7 @@ def apply_result(
         if not request.emitted and slot not in result.failures:
             request.prompt_logprobs.append(pieces)
 
-    sampled = result.num_sampled.nonzero()[0]
+    sampled = np.nonzero(result.num_sampled)[0]
     if len(sampled) == rows.count:
         endings = _append_tokens(rows, sampled, result, table, outputs)
     elif len(sampled):

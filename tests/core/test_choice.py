@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -136,6 +136,14 @@ class Broken(Rating):
         raise OSError("no disk")
 
 
+class Silent(Rating):
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        return cast(int, None)
+
+
 class Loaders(EngineHooks):
     PLUGIN = PluginInfo(name="loaders", api=">=1.0,<2")
 
@@ -145,6 +153,7 @@ class Loaders(EngineHooks):
         yield Provider("rating", "choice_targets:Rating", capabilities=frozenset(LoaderCapability))
         yield Provider("declining", "choice_targets:Declining")
         yield Provider("broken", "choice_targets:Broken")
+        yield Provider("silent", "choice_targets:Silent")
 
 
 def _choose(dtype: str, device: str, **model: Any) -> tuple[str, str]:
@@ -164,6 +173,7 @@ def test_the_loader_that_rates_highest_is_chosen_and_the_others_reasons_are_said
     assert said.startswith("model loader 'rating'; not ")
     assert "'declining': it knows no such model" in said
     assert "'broken': OSError: no disk" in said
+    assert "'silent': TypeError: " in said, "what is no number is no rating"
 
 
 def test_a_loader_that_is_named_is_not_rated() -> None:

@@ -162,3 +162,15 @@ def test_the_steady_bundle_is_two_small_frames() -> None:
     assert sum(map(len, frames)) < rows * (8 + 4 + 4 + 1) + 200
     _, back = MessageDecoder(CORE_TO_FRONTEND).decode(frames)
     assert [row.token_ids for row in back.rows()] == [[token] for token in range(rows)]
+
+
+def test_a_state_that_can_not_be_told_is_a_failure_and_not_silence(bench: Bench) -> None:
+    def broken() -> Heartbeat:
+        raise RuntimeError("no report")
+
+    bench.sender._beat = broken  # type: ignore[method-assign]
+    bench.sender.sign_of_life()
+    bench.sender.state()
+    assert [str(failure) for failure in bench.failures] == ["no report"] * 2
+    bench.sender.outputs(0, bundle(5))
+    assert bench.receive()[0] is MessageKind.OUTPUTS
