@@ -20,6 +20,8 @@ from framework.plugins.manager import PluginManager
 from hookspecs import EngineHooks, PluginInfo, Provider, hookimpl
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.frontend import CliContext, HttpRoutesContext
+from hookspecs.contracts.model import ModelInfo, ResolvedModel
+from hookspecs.errors import UnsupportedModelError
 from hookspecs.kinds import PLUGIN_KINDS
 from hookspecs.markers import hook_meta
 from tests.docs.guide import ROOT
@@ -31,13 +33,14 @@ CONTRACTS = tuple(kind.contract for kind in PLUGIN_KINDS.values())
 
 
 def example_classes() -> dict[str, type[Any]]:
-    """Section to the class that its code block defines."""
-    found = {}
+    """Section to the class that its code block defines; `SECTION 2` to that of a second one."""
+    found: dict[str, type[Any]] = {}
     for section in re.split(r"^### ", USED, flags=re.MULTILINE)[1:]:
         for code in re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
             names: dict[str, Any] = {}
             exec(compile(code, "kinds.md", "exec"), names)
-            (found[section.partition("\n")[0]],) = [
+            kind = section.partition("\n")[0]
+            (found[f"{kind} 2" if kind in found else kind],) = [
                 value
                 for value in names.values()
                 if inspect.isclass(value) and issubclass(value, CONTRACTS)
@@ -56,7 +59,13 @@ class Offers(EngineHooks):
     PLUGIN = PluginInfo(name="examples-of-the-page", api=">=1.0,<2")
 
     def _of(self, kind: str) -> Iterator[Provider[Any]]:
-        yield Provider("example", f"{__name__}:{EXAMPLES[kind].__name__}")
+        for name, cls in EXAMPLES.items():
+            if name.split()[0] == kind:
+                yield Provider(
+                    name.replace(kind, "example").replace(" ", "-"),
+                    f"{__name__}:{cls.__name__}",
+                    capabilities=frozenset(getattr(cls, "capabilities", ())),
+                )
 
     @hookimpl
     def register_scheduling_policies(self) -> Iterator[Provider[Any]]:
@@ -87,7 +96,7 @@ def test_every_kind_has_a_section_or_is_named_as_unused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_example_is_a_whole_class_of_its_kind(kind: str) -> None:
-    assert issubclass(EXAMPLES[kind], PLUGIN_KINDS[kind].contract)
+    assert issubclass(EXAMPLES[kind], PLUGIN_KINDS[kind.split()[0]].contract)
     assert not inspect.isabstract(EXAMPLES[kind])
 
 
@@ -95,7 +104,7 @@ def test_the_examples_take_part_in_an_engine(capsys: pytest.CaptureFixture[str])
     config = {
         "model": {"name": "scripted"},
         "executor": {"worker": "scripted"},
-        "scheduler": {"policies": ["example"]},
+        "scheduler": {"policies": ["example", "example-2"]},
         "cache": {"eviction": "example", "num_blocks": 12, "block_size": 4},
         "stats": {"loggers": [], "tracers": ["example"]},
         "engine": {"debug": True},
@@ -106,6 +115,17 @@ def test_the_examples_take_part_in_an_engine(capsys: pytest.CaptureFixture[str])
         assert engine.command("example", {}) == {"waiting": 0}
     assert all(len(output.outputs[0].token_ids) == 4 for output in outputs)
     assert capsys.readouterr().out.count(" length ") == 12
+
+
+def test_the_loader_rates_what_it_loads() -> None:
+    info = ModelInfo(architecture="NetForCausalLM", vocab_size=9, max_model_len=9)
+    model = ResolvedModel(name="net", path="net", tokenizer_path=None, info=info)
+    rate = EXAMPLES["model_loader"].rate
+    how = {"dtype": "float32", "device": "cpu", "quantization": None}
+    assert rate(model, **how) == 15
+    for other in ({"dtype": "bfloat16"}, {"quantization": "int8"}):
+        with pytest.raises(UnsupportedModelError, match=r"not in (bfloat16|int8)"):
+            rate(model, **(how | other))
 
 
 def test_the_route_answers() -> None:

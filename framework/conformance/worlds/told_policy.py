@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from hookspecs.config import EngineConfig
 from hookspecs.contracts.policy import (
@@ -15,9 +15,9 @@ from hookspecs.contracts.policy import (
     SchedulingPolicy,
 )
 from hookspecs.contracts.request_view import RequestView
-from hookspecs.types.request import FinishReason
+from hookspecs.types.request import FinishReason, RequestStatus
 
-__all__ = ["MovingPolicy", "PolicyFault", "ToldPolicy"]
+__all__ = ["MovingPolicy", "PolicyFault", "TenantPolicy", "ToldPolicy"]
 
 
 class PolicyFault(Exception):
@@ -90,3 +90,15 @@ class MovingPolicy(ToldPolicy):
     """The same, but its ranks change while requests wait."""
 
     capabilities = frozenset({PolicyCapability.DYNAMIC_ORDER})
+
+
+class TenantPolicy(MovingPolicy):
+    """Tenants are groups, and come in the order of their ranks."""
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        super().order_key(request, view)
+        preempted = request.status is RequestStatus.PREEMPTED
+        return (self.ranks.get(request.tenant, 0), not preempted, request.arrival)
+
+    def order_group(self, request: RequestView) -> Hashable:
+        return request.tenant

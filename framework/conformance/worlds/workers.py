@@ -18,6 +18,7 @@ from framework.core.request import Request
 from framework.launcher import Engine
 from hookspecs.config import CacheConfig, EngineConfig
 from hookspecs.contracts.logits import LogitsProcessor, SamplerContext
+from hookspecs.contracts.model import ModelLoader
 from hookspecs.contracts.worker import Worker, WorkerCapability
 from hookspecs.errors import UnsupportedFeatureError
 from hookspecs.types.sampling import SamplingParams
@@ -62,9 +63,12 @@ class WorkerWorld:
         return self.subject.launch(beside=beside, **sections)
 
     def create(
-        self, config: EngineConfig | None = None, make_processors: MakeProcessors | None = None
+        self,
+        config: EngineConfig | None = None,
+        make_processors: MakeProcessors | None = None,
+        **others: Any,
     ) -> Worker:
-        """A new worker, on which nothing was called."""
+        """A new worker, on which nothing was called. `others`: further fields of its context."""
         config = config or self._config
 
         def create_sampler(context: SamplerContext) -> Any:
@@ -76,16 +80,10 @@ class WorkerWorld:
                 device=context.device,
             )
 
-        def create_loader(*, dtype: str = self.model.info.dtype, device: str = "") -> Any:
-            name = choose_loader(
-                self._manager, self.model, dtype=dtype, device=device, report=lambda line: None
-            )
-            return self._named("model_loader", name)
-
         fields: dict[str, Any] = {
             "model": self.model,
             "max_model_len": self.max_model_len,
-            "create_loader": create_loader,
+            "create_loader": self.create_loader,
             "create_sampler": create_sampler,
             "create_attention": lambda name, device: self._named(
                 "attention_backend", name, device=device, block_size=BLOCK_SIZE
@@ -93,8 +91,21 @@ class WorkerWorld:
         }
         if make_processors is not None:
             fields["create_logits_processors"] = make_processors
+        fields |= others
         worker: Worker = self._make.named("worker", self.subject.provider, config, **fields)
         return worker
+
+    def create_loader(self, *, dtype: str = "", device: str = "") -> ModelLoader:
+        """See WorkerContext."""
+        name = choose_loader(
+            self._manager,
+            self.model,
+            dtype=dtype or self.model.info.dtype,
+            device=device,
+            report=lambda line: None,
+        )
+        loader: ModelLoader = self._named("model_loader", name)
+        return loader
 
     def asks(self, seed: int, *, seeded: bool = False, count: int = 6) -> list[Ask]:
         """Requests, of which some share a beginning: greedy ones, or with seeds of their own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UnsupportedModelError when there is no object in it, or
     more than 64 MiB; OSError when it can not be read."""
     with path.open("rb") as file:
-        data = file.read(_MOST + 1)
+        data = file.read(min(os.fstat(file.fileno()).st_size, _MOST) + 1)
     if len(data) > _MOST:
         raise UnsupportedModelError(
             f"{str(path)!r} has more than {_MOST} bytes, the most that is read of a JSON file of "

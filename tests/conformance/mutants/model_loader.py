@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import torch
+from safetensors.torch import load_file
 
 from framework.conformance.worlds.tiny_llama import TinyLlama, TinyLoader
 from hookspecs import PluginInfo, Provider, hookimpl
@@ -180,6 +183,158 @@ class CachesWeights(TinyLoader):
         return right
 
 
+class RefusesShortTypes(TinyLoader):
+    """Says neither why, nor what it refuses."""
+
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> TinyLlama:
+        if dtype != "float32":
+            raise UnsupportedModelError("it can not")
+        return super().load(model, dtype=dtype, device=device)
+
+
+class ScalesShortTypes(TinyLoader):
+    """Its weights of the shorter types are finite, but others."""
+
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> TinyLlama:
+        right = super().load(model, dtype=dtype, device=device)
+        if dtype != "float32":
+            right.weights["lm_head.weight"] *= 2
+        return right
+
+
+# Rates
+
+
+class Rated(TinyLoader):
+    """Rates what it reads, by the configuration alone."""
+
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        if model.path is None or quantization is not None:
+            raise UnsupportedModelError("it reads files, and does not quantize")
+        path = Path(model.path) / "config.json"
+        if not path.is_file() or b'"llama"' not in path.read_bytes():
+            raise UnsupportedModelError("it reads Llama only")
+        return cls.rated(path.parent)
+
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        """A model of its own."""
+        return 30
+
+
+class RatesInHalves(Rated):
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        return 0.5  # type: ignore[return-value]
+
+
+class RatesByTurns(Rated):
+    """Falls in its own esteem."""
+
+    times: ClassVar[list[Path]] = []
+
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        cls.times.append(directory)
+        return 1000 - len(cls.times)
+
+
+class SaysNoReason(Rated):
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        raise UnsupportedModelError
+
+
+class LoadsToRate(Rated):
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        return len(load_file(directory / "model.safetensors"))
+
+
+class ReadsToRate(Rated):
+    """Reads the file with the weights, though not as weights."""
+
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        return 1 + len((directory / "model.safetensors").read_bytes()) % 7
+
+
+class PondersToRate(Rated):
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        total = 0
+        for number in range(30_000):
+            total += number
+        return total
+
+
+class NotesItsRate(Rated):
+    """Leaves its rating in the directory of the model."""
+
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        (directory / "rating.json").write_text("30")
+        return 30
+
+
+class RatesInTheBackground(Rated):
+    @classmethod
+    def rated(cls, directory: Path) -> int:
+        threading.Thread(target=threading.Event().wait, args=(10,), daemon=True).start()
+        return 30
+
+
+class RatesTypesThatItRefuses(Rated):
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> TinyLlama:
+        if dtype == "float16":
+            raise UnsupportedModelError("float16 is not for this loader")
+        return super().load(model, dtype=dtype, device=device)
+
+
+class RatesDevicesThatItRefuses(Rated):
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> TinyLlama:
+        if device == "cpu":
+            raise UnsupportedModelError("the host is not for this loader")
+        return super().load(model, dtype=dtype, device=device)
+
+
+class RatesQuantizationsThatItRefuses(Rated):
+    capabilities = frozenset({LoaderCapability.QUANTIZATION})
+
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        return super().rate(model, dtype=dtype, device=device, quantization=None)
+
+    def load(self, model: ResolvedModel, *, dtype: str, device: str) -> TinyLlama:
+        quantization = self.context.config.model.quantization
+        if quantization not in (None, "int8"):
+            raise UnsupportedModelError(f"there is no quantization {quantization!r}")
+        return super().load(model, dtype=dtype, device=device)
+
+
+class ExpectsFiles(Rated):
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        config = Path(str(model.path)) / "config.json"
+        return 30 if json.loads(config.read_text())["model_type"] == "llama" else 0
+
+
+class LooksTypesUp(Rated):
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        rating = super().rate(model, dtype=dtype, device=device, quantization=quantization)
+        return rating * int(getattr(torch, dtype).itemsize > 0)
+
+
 class QuantizesNothing(TinyLoader):
     capabilities = frozenset({LoaderCapability.QUANTIZATION})
 
@@ -232,6 +387,27 @@ MUTANTS = [
     _mutant("layers backwards", NumbersLayersBackwards, "test_attention_is_called_once_a_layer"),
     _mutant("counts numbers as bytes", CountsNumbers, "test_what_it_says_of_the_model"),
     _mutant("ignores the type", IgnoresTheType, "test_the_type_is_honoured"),
+    _mutant("refuses types without a word", RefusesShortTypes, "test_the_type_is_honoured"),
+    _mutant("other weights of short types", ScalesShortTypes, "test_the_type_is_honoured"),
+    _mutant("rates in halves", RatesInHalves, "test_its_rate_is_cheap"),
+    _mutant("rates by turns", RatesByTurns, "test_its_rate_is_cheap"),
+    _mutant("says no reason", SaysNoReason, "test_its_rate_is_cheap"),
+    _mutant("loads to rate", LoadsToRate, "test_its_rate_is_cheap"),
+    _mutant("reads weights to rate", ReadsToRate, "test_its_rate_is_cheap"),
+    _mutant("ponders to rate", PondersToRate, "test_its_rate_is_cheap"),
+    _mutant("notes its rate", NotesItsRate, "test_its_rate_is_cheap"),
+    _mutant("rates in the background", RatesInTheBackground, "test_its_rate_is_cheap"),
+    _mutant("rates types that it refuses", RatesTypesThatItRefuses, "test_it_loads_what_it_rates"),
+    _mutant(
+        "rates devices that it refuses", RatesDevicesThatItRefuses, "test_it_loads_what_it_rates"
+    ),
+    _mutant(
+        "rates quantizations that it refuses",
+        RatesQuantizationsThatItRefuses,
+        "test_it_loads_the_quantizations_that_it_rates",
+    ),
+    _mutant("expects files", ExpectsFiles, "test_whatever_it_is_asked_it_answers"),
+    _mutant("looks types up", LooksTypesUp, "test_whatever_it_is_asked_it_answers"),
     _mutant("needs what it does not use", NeedsEverything, "test_features_are_those_it_uses"),
     _mutant("does not state its window", HidesItsWindow, "test_a_sliding_window"),
     _mutant("progress in percent", TellsPercent, "test_progress"),

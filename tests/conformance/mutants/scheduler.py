@@ -128,6 +128,49 @@ class KeepsKeys(_Mutant):
         dynamic_order = False
 
 
+class KeepsKeysOfGroups(_Mutant):
+    """Takes a group for something whose place does not change."""
+
+    class policies(_Between):
+        def place(self, request: RequestView) -> Any:
+            placed = self._real.place(request)
+            self.kept = {**vars(self).get("kept", {}), placed: self._real.key(request)}
+            return placed
+
+        def key(self, request: RequestView) -> Any:
+            kept = vars(self).get("kept", {})
+            return kept.get(self._real.place(request), self._real.key(request))
+
+
+class OneGroupForAll(_Mutant):
+    """Whoever has a group is ordered by its place in it."""
+
+    class policies(_Between):
+        def place(self, request: RequestView) -> Any:
+            placed = self._real.place(request)
+            return placed and ("all", placed[1])
+
+
+class LooksAtHeadsOnly(_Mutant):
+    """Considers nobody behind the first of a group, when that one is held back."""
+
+    class policies(_Between):
+        held: frozenset[Any] = frozenset()
+
+        def admit(self, request: RequestView) -> bool:
+            placed = self._real.place(request)
+            if placed is not None and placed[0] in self.held:
+                return False
+            admitted = bool(self._real.admit(request))
+            if placed is not None and not admitted:
+                self.held |= {placed[0]}
+            return admitted
+
+        def expire(self) -> list[str]:
+            self.held = frozenset()
+            return list(self._real.expire())
+
+
 class QueuesPreemptedLast(_Mutant):
     class policies(_Between):
         def key(self, request: RequestView) -> Any:
@@ -186,7 +229,7 @@ class CountsOnlyTheFresh(ContinuousScheduler):
 
     @property
     def num_waiting(self) -> int:
-        waiting = self._queues.waiting._order
+        waiting = self._queues.waiting._by_id.values()
         return sum(not entry.request.num_preemptions for entry in waiting)
 
 
@@ -299,7 +342,7 @@ class SwallowsErrors(ContinuousScheduler):
 
 class ComparesAllWithAll(ContinuousScheduler):
     def schedule(self) -> SchedulerOutput:
-        waiting = self._queues.waiting._order
+        waiting = self._queues.waiting._by_id.values()
         pairs = 0
         for one in waiting:
             for other in waiting:
@@ -362,6 +405,9 @@ MUTANTS = [
         "test_keys_are_asked_for_when_queued",
     ),
     _mutant("keeps moving keys", KeepsKeys, "test_moving_keys_are_asked_for_anew"),
+    _mutant("keeps the keys of groups", KeepsKeysOfGroups, "test_groups_keep_to_the_order"),
+    _mutant("one group for all", OneGroupForAll, "test_groups_keep_to_the_order"),
+    _mutant("looks at heads of groups", LooksAtHeadsOnly, "test_groups_keep_to_the_order"),
     _mutant(
         "queues preempted ones last", QueuesPreemptedLast, "test_preempted_requests_come_first"
     ),

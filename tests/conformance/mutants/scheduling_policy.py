@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from hookspecs.contracts.policy import (
     Admission,
     OrderKey,
+    PolicyCapability,
     PolicyContext,
     SchedulerView,
     SchedulingPolicy,
 )
 from hookspecs.contracts.request_view import RequestView
-from hookspecs.types.request import FinishReason
+from hookspecs.types.request import FinishReason, RequestStatus
 from tests.conformance.mutants.mutant import Mutant, providing
 
 __all__ = ["MUTANTS"]
@@ -208,6 +209,98 @@ class LooksAtEverybody(SchedulingPolicy):
         return ()
 
 
+class Moving(SchedulingPolicy):
+    """Tenants take turns, and the requests of one move together."""
+
+    capabilities = frozenset({PolicyCapability.DYNAMIC_ORDER})
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        turn = (int(view.now) + len(request.tenant)) % 3
+        return (turn, request.status is not RequestStatus.PREEMPTED, request.arrival)
+
+    def order_group(self, request: RequestView) -> Hashable:
+        return request.tenant
+
+
+class CountsQuestions(Moving):
+    """Each time that it is asked for a key it is another one."""
+
+    asked = 0
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        self.asked += 1
+        return (self.asked,)
+
+    def order_group(self, request: RequestView) -> Hashable:
+        return None
+
+
+class GroupsByList(Moving):
+    def order_group(self, request: RequestView) -> Hashable:
+        return [request.tenant]  # type: ignore[return-value]
+
+
+class GroupsByNotANumber(Moving):
+    def order_group(self, request: RequestView) -> Hashable:
+        return float("nan")
+
+
+class GroupsAnew(Moving):
+    """A group of its own for each question."""
+
+    def order_group(self, request: RequestView) -> Hashable:
+        return object()
+
+
+class GroupsByPlace(Moving):
+    """All requests are a group, though tenants take turns."""
+
+    def order_group(self, request: RequestView) -> Hashable:
+        return "all"
+
+
+class OneKeyATenant(Moving):
+    """Leaves the order in a group to whoever comes after it."""
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        return super().order_key(request, view)[:1]
+
+
+class ShortestOfATenant(Moving):
+    """In a group prompts that are shorter come first."""
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        turn, *rest = super().order_key(request, view)
+        return (turn, request.num_prompt_tokens, *rest)
+
+
+class PreemptedByArrival(Moving):
+    """Stale state after preemption: those that come back have their old place."""
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        turn, _, arrival = super().order_key(request, view)
+        return (turn, arrival)
+
+
+class ChargesWhoAsks(Moving):
+    """The requests of a tenant are charged in the order in which their keys are asked for."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._now = 0.0
+        self._charged: dict[str, dict[str, int]] = {}
+
+    def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+        if view.now != self._now:
+            self._now = view.now
+            self._charged.clear()
+        charged = self._charged.setdefault(request.tenant, {})
+        return (charged.setdefault(request.request_id, len(charged)),)
+
+    def on_finish(self, request: RequestView, reason: FinishReason) -> None:
+        self._charged.clear()
+
+
 def _mutant(fault: str, part: type[SchedulingPolicy], *caught_by: str) -> Mutant:
     return Mutant("scheduling_policy", fault, providing("scheduling_policy", part), caught_by)
 
@@ -238,4 +331,23 @@ MUTANTS = [
         LooksAtEverybody,
         "test_a_key_costs_the_same_in_any_crowd",
     ),
+    _mutant("counts questions", CountsQuestions, "test_keys_stay_in_a_step"),
+    _mutant("groups that are not hashable", GroupsByList, "test_a_group_stays"),
+    _mutant("groups not equal to themselves", GroupsByNotANumber, "test_a_group_stays"),
+    _mutant("groups change", GroupsAnew, "test_a_group_stays"),
+    _mutant(
+        "one group of those that move apart",
+        GroupsByPlace,
+        "test_groups_keep_their_order",
+        "test_groups_decide_nothing",
+    ),
+    _mutant("ties in a group", OneKeyATenant, "test_groups_keep_their_order"),
+    _mutant(
+        "orders a group by length",
+        ShortestOfATenant,
+        "test_groups_keep_their_order",
+        "test_groups_decide_nothing",
+    ),
+    _mutant("preempted ones by arrival", PreemptedByArrival, "test_groups_keep_their_order"),
+    _mutant("charges in the order asked", ChargesWhoAsks, "test_groups_keep_their_order"),
 ]

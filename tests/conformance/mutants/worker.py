@@ -74,6 +74,23 @@ class RatesInHalves(ScriptedWorker):
         return 0.5  # type: ignore[return-value]
 
 
+class NamesNoType(CpuWorker):
+    """Takes the loader that is best for the type of the checkpoint."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        create = context.create_loader
+        super().__init__(msgspec.structs.replace(context, create_loader=lambda **_: create()))
+
+
+class NamesAnotherDevice(CpuWorker):
+    def __init__(self, context: WorkerContext) -> None:
+        create = context.create_loader
+        changed = msgspec.structs.replace(
+            context, create_loader=lambda *, dtype, device: create(dtype=dtype, device="cuda")
+        )
+        super().__init__(changed)
+
+
 class CountsItsLives(Spoiled):
     """What the class keeps, the next worker gets."""
 
@@ -425,6 +442,18 @@ def _mutant(fault: str, part: type[ScriptedWorker], *caught_by: str, **options: 
 
 MUTANTS = [
     _mutant("rates in halves", RatesInHalves, "test_its_rate_is_cheap"),
+    Mutant(
+        "worker",
+        "names no type to the loader",
+        providing("worker", NamesNoType),
+        ("test_it_asks_for_the_loader_that_it_needs",),
+    ),
+    Mutant(
+        "worker",
+        "names another device to the loader",
+        providing("worker", NamesAnotherDevice),
+        ("test_it_asks_for_the_loader_that_it_needs",),
+    ),
     _mutant("another one each time", CountsItsLives, "test_it_lives_twice"),
     _mutant("ends only what began", EndsOnlyWhatBegan, "test_shutdown_at_any_time"),
     _mutant("leaves a thread", LeavesAThread, "test_nothing_is_left"),

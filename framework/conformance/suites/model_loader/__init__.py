@@ -6,12 +6,13 @@ from framework.conformance.suites.model_loader.description import Description
 from framework.conformance.suites.model_loader.forward import Forward
 from framework.conformance.suites.model_loader.in_engine import InEngine
 from framework.conformance.suites.model_loader.loading import Loading
+from framework.conformance.suites.model_loader.rating import Rating
 
 __all__ = ["ModelLoaderConformance"]
 
 
 # Tests run in the reverse order of the bases.
-class ModelLoaderConformance(InEngine, Loading, Description, Forward):
+class ModelLoaderConformance(InEngine, Loading, Rating, Description, Forward):
     """Model loaders make modules whose tokens meet in attention only.
 
     They are tested with the kit's own model: Llama, in safetensors, without a tokenizer. A loader

@@ -17,6 +17,10 @@ from hookspecs.errors import UnsupportedModelError
 
 __all__ = ["Description"]
 
+TOLERANCES = {"bfloat16": 0.25, "float16": 0.02}
+"""Of logits in the shorter types, as a share of the largest: three times what rounding is seen to
+do to the kit's model."""
+
 
 class Description(ModelLoaderPart):
     """Layers, types, features and progress are as they are told."""
@@ -61,15 +65,16 @@ class Description(ModelLoaderPart):
         float32 and, if the loader takes it, in bfloat16.
         Must: state layers, heads and sizes, and count every parameter once.
         """
-        sizes = []
+        sizes = {}
         for dtype in ("float32", "bfloat16"):
             try:
                 model = world.load(dtype=dtype)
             except UnsupportedModelError:
                 if dtype == "float32":
                     raise
-                return
-            sizes.append(model.weight_bytes)
+                continue
+            sizes[dtype] = model.weight_bytes
+            assert sizes[dtype] > 0, f"weight_bytes is {sizes[dtype]} in {dtype}"
             if world.known is None:
                 continue
             config = world.known.config
@@ -80,15 +85,18 @@ class Description(ModelLoaderPart):
             numbers = sum(tensor.numel() for tensor in world.known.weights.values())
             low = numbers * getattr(torch, dtype).itemsize
             # Buffers may come on top, such as the frequencies of rotary embeddings.
-            assert low <= sizes[-1] <= low * 1.1, (
-                f"weight_bytes is {sizes[-1]} of {numbers} parameters of {dtype}"
+            assert low <= sizes[dtype] <= low * 1.1, (
+                f"weight_bytes is {sizes[dtype]} of {numbers} parameters of {dtype}"
             )
-        assert 0 < sizes[1] < sizes[0], f"weight_bytes of float32 and bfloat16 are {sizes}"
+        short = sizes.get("bfloat16", 0)
+        assert short < sizes["float32"], f"weight_bytes by type is {sizes}"
 
     def test_the_type_is_honoured(self, world: ModelWorld) -> None:
         """Requires nothing.
-        Does: loads as bfloat16 and float16, and computes, if the loader takes these types.
-        Must: give attention tensors of that type, say so, and still give float32 logits.
+        Does: loads as bfloat16 and float16, and computes.
+        Must: give attention tensors of that type, say so, and still give float32 logits, those of
+        the model up to the rounding of the type; or raise UnsupportedModelError that names the
+        type, and load as no other one.
         """
         tokens = world.tokens(6)
         for dtype, feature in (
@@ -97,7 +105,8 @@ class Description(ModelLoaderPart):
         ):
             try:
                 model = world.start(dtype=dtype)
-            except UnsupportedModelError:
+            except UnsupportedModelError as error:
+                assert dtype in str(error), f"{dtype} was refused without being named: {error}"
                 continue
             logits = model.forward([("row", tokens)])
             stated = {spec.dtype for spec in model.model.layer_specs}
@@ -110,6 +119,13 @@ class Description(ModelLoaderPart):
             )
             assert logits.dtype == torch.float32, f"logits are of {logits.dtype}, not float32"
             assert torch.isfinite(logits).all(), f"loaded as {dtype} its logits are not finite"
+            if world.known is not None:
+                expected = world.expected(tokens)
+                off = float((logits.double() - expected).abs().max() / expected.abs().max())
+                assert off <= TOLERANCES[dtype], (
+                    f"loaded as {dtype} its logits are off by {off:.2g} of the largest, where "
+                    f"rounding explains {TOLERANCES[dtype]}"
+                )
 
     def test_features_are_those_it_uses(self, world: ModelWorld) -> None:
         """Requires nothing.

@@ -6,7 +6,7 @@ import random
 
 from framework.conformance.suites.scheduler.base import BOUND, SchedulerPart, assert_empty
 from framework.conformance.worlds.makers import PartMaker, kernel_around
-from framework.conformance.worlds.told_policy import MovingPolicy, ToldPolicy
+from framework.conformance.worlds.told_policy import MovingPolicy, TenantPolicy, ToldPolicy
 from hookspecs.types.request import FinishReason, RequestStatus
 
 __all__ = ["Policies"]
@@ -73,6 +73,37 @@ class Policies(SchedulerPart):
         assert ended == [second.request_id, first.request_id], (
             f"{ended} ran in this order, that of the keys which they had when queued"
         )
+
+    def test_groups_keep_to_the_order(self, make: PartMaker, seed: int) -> None:
+        """Requires nothing.
+        Does: queues requests of four tenants, which are the groups of a policy with dynamic_order,
+        and changes the tenants' order at every step; some requests are held back, aborted, or
+        preempted.
+        Must: start who is first by the keys of the step; a group spares questions, not its place.
+        """
+        tenants, rng = [f"tenant {number}" for number in range(4)], random.Random(seed)
+        told = TenantPolicy()
+        kernel = kernel_around(make, policies=[told], max_num_seqs=1, num_blocks=64)
+        for step in range(200):
+            if step < 60:
+                kernel.add(3, rng.randint(1, 3), tenant=rng.choice(tenants))
+            if rng.random() < 0.1 and kernel.requests:
+                kernel.abort(rng.choice(list(kernel.requests.values())))
+            if rng.random() < 0.2:
+                kernel.scheduler.preempt_all()
+            told.ranks = {tenant: rng.randrange(1000) for tenant in tenants}
+            told.held = {name for name in kernel.requests if rng.random() < 0.2}
+            running = {name for name, each in kernel.requests.items() if each.slot >= 0}
+            waiting = [each for name, each in kernel.requests.items() if name not in told.held]
+            order = sorted(waiting, key=lambda request: told.order_key(request, kernel.view))
+            expected = running or {request.request_id for request in order[:1]}
+            ran = set(kernel.schedule_of_next_step())
+            assert ran == expected, (
+                f"{sorted(ran)} ran at step {step}, not {sorted(expected)}, first of the order of "
+                f"the tenants {sorted(told.ranks, key=told.ranks.__getitem__)}, preempted ones "
+                f"first, then by arrival: {[(r.request_id, r.tenant) for r in order[:5]]}"
+            )
+        assert_empty(kernel, "after turns of tenants")
 
     def test_preempted_requests_come_first(self, make: PartMaker, told: ToldPolicy) -> None:
         """Requires nothing.

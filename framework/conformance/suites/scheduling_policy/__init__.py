@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from framework.conformance.suites.scheduling_policy.answers import Answers
+from framework.conformance.suites.scheduling_policy.groups import Groups
 from framework.conformance.suites.scheduling_policy.order import Order
 from framework.conformance.suites.scheduling_policy.surroundings import Surroundings
 
@@ -10,5 +11,5 @@ __all__ = ["SchedulingPolicyConformance"]
 
 
 # Tests run in the reverse order of the bases.
-class SchedulingPolicyConformance(Surroundings, Answers, Order):
+class SchedulingPolicyConformance(Surroundings, Answers, Groups, Order):
     """Scheduling policies decide order, admission, victims and caps, and touch nothing."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from framework.conformance.subject import Subject
 from framework.conformance.suites.worker.base import Start, WorkerPart
 from framework.conformance.worlds.cost import lines_of
 from framework.conformance.worlds.leftovers import Leftovers
+from framework.conformance.worlds.noted_loader import LoaderNotes
 from framework.conformance.worlds.workers import WorkerWorld
 from framework.plugins.construct import import_target
 from hookspecs.contracts.worker import Worker
+from hookspecs.errors import FrameworkError
 from hookspecs.types.kv import KVLayerSpec
 
 __all__ = ["LifeCycle"]
@@ -34,6 +39,34 @@ class LifeCycle(WorkerPart):
         assert first == second, f"rate gave {first}, then {second}"
         lines = lines_of(rate)
         assert lines <= CHEAP_LINES, f"rate executes {lines} lines; at most {CHEAP_LINES} are cheap"
+
+    def test_it_asks_for_the_loader_that_it_needs(self, world: WorkerWorld) -> None:
+        """Requires nothing.
+        Does: loads a model as float32 and as bfloat16, of which it is told that the checkpoint has
+        float16, and compares what it asks `create_loader` for with what it has that loader load.
+        Must: ask for a loader of the type in which it loads, and of that device if it names one,
+        so that `auto` chooses one that can; a worker may refuse a type, or need no loader.
+        """
+        info = msgspec.structs.replace(world.model.info, dtype="float16")
+        model = msgspec.structs.replace(world.model, info=info)
+        for dtype in ("float32", "bfloat16"):
+            config = world.sized(model={"dtype": dtype})
+            notes = LoaderNotes(world.create_loader, info.dtype)
+            worker = world.create(config, model=model, create_loader=notes)
+            try:
+                worker.init_device()
+                with contextlib.suppress(FrameworkError):
+                    worker.load_model()
+            finally:
+                worker.shutdown()
+            for load in notes.loads:
+                assert load.asked_dtype == load.dtype, (
+                    f"with model.dtype = {dtype} it loads as {load.dtype}, but asked for a loader "
+                    f"of {load.asked_dtype}, which may not take {load.dtype}"
+                )
+                assert load.asked_device in ("", load.device), (
+                    f"it loads on {load.device!r}, but asked for a loader for {load.asked_device!r}"
+                )
 
     def test_it_lives_twice(self, start: Start, world: WorkerWorld) -> None:
         """Requires nothing.
