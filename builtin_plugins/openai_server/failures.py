@@ -43,4 +43,5 @@ async def contained(begin: Callable[[], Awaitable[T]]) -> T:
     except Exception:
         raise
     except BaseException as error:
-        raise as_exception(error) from error.__cause__
+        failure = as_exception(error)
+        raise failure from failure.__cause__

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import Any, ClassVar
+from weakref import ref
 
 import httptools
 import msgspec
@@ -144,7 +145,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused is not None:
             raise self._refused
         super().on_headers_complete()
-        self.scope["state"]["write"] = partial(_write, self.cycle)
+        # Weak: the cycle has the scope, and is to go with its request, not when the collector runs.
+        self.scope["state"]["write"] = partial(_write, ref(self.cycle))
         self._unanswered += 1
 
     def on_message_complete(self) -> None:
@@ -194,12 +196,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def _write(cycle: RequestResponseCycle, body: bytes) -> bool:
+def _write(answering: ref[RequestResponseCycle], body: bytes) -> bool:
     """Send a piece of the body of a chunked answer that has begun (RFC 9112, section 7.1), as the
     ASGI message would, which costs several times as much. False, and nothing is sent, when that
     can not be done at once: only the message can wait for a client that does not read."""
+    cycle = answering()
     if (
-        not (body and cycle.chunked_encoding)
+        cycle is None
+        or not (body and cycle.chunked_encoding)
         or cycle.response_complete
         or cycle.disconnected
         or cycle.flow.write_paused

@@ -146,7 +146,8 @@ class FairSharePolicy(SchedulingPolicy):
         if tenant.time != view.now:
             tenant.begin(view.now, self._counter(name, tenant.lift, view))
         if request.status is RequestStatus.RUNNING:
-            return (tenant.counter,)
+            # One that has started in this step keeps the key that it was asked for before.
+            return (tenant.counter + tenant.aheads.get(request.request_id, 0) / self._weight(name),)
         waiting = tenant.requests.get(request.request_id)
         resumed = int(request.status is not RequestStatus.PREEMPTED)
         # One that has an output was preempted, and has computed all of its tokens but the last.

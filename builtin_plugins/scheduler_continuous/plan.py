@@ -152,7 +152,8 @@ class StepPlan:
 def _first(wanted: Int32Column, budget: int) -> Int32Column:
     """What each gets of `budget` tokens, first come first served."""
     before = np.cumsum(wanted) - wanted
-    return np.clip(budget - before, 0, wanted).astype(np.int32)
+    shares: Int32Column = np.clip(budget - before, 0, wanted).astype(np.int32)
+    return shares
 
 
 def _extend(column: Int32Column, values: list[int]) -> Int32Column:

@@ -78,7 +78,8 @@ class OutputProcessor:
 
     def process(self, outputs: EngineCoreOutputs) -> ProcessedOutputs:
         """Apply one bundle. Rows of requests that ended here before are ignored."""
-        (processed,) = self.process_parts([outputs], max(1, len(outputs.handles)))
+        silent = 0 if outputs.finished_handles is None else len(outputs.finished_handles)
+        (processed,) = self.process_parts([outputs], max(1, len(outputs.handles) + silent))
         return processed
 
     def process_parts(

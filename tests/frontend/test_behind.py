@@ -107,6 +107,27 @@ def test_delta_of_several_bundles_is_one_output(make: Any, bytes_of: Any) -> Non
     assert part.request_outputs[0].outputs[0].text == "e"
 
 
+def test_an_end_without_tokens_comes_with_the_tokens_before_it(make: Any, bytes_of: Any) -> None:
+    """An error, and a request that the engine core lost; both inside of a character."""
+    rig = make()
+    rig.says(bytes_of("ab\U0001f600"))
+    for name in ("x", "y"):
+        rig.engine.add_request(name, [5], SamplingParams(output_kind=OutputKind.DELTA))
+    bundles = [rig.client.get_outputs() for _ in range(3)]
+    rig.client.errors[0] = "NaN logits"
+    rig.client.lost = [1]
+    bundles.append(rig.client.get_outputs())
+    (part,) = rig.outputs.process_parts(bundles, 10)
+    found = {each.request_id: each.outputs[0] for each in part.request_outputs}
+    assert {name: (each.text, each.finish_reason) for name, each in found.items()} == {
+        "x": ("ab\ufffd", "error"),
+        "y": ("ab\ufffd", "abort"),
+    }
+    assert found["x"].error == "NaN logits"
+    assert [len(each.token_ids) for each in found.values()] == [3, 4]
+    assert rig.outputs.num_requests == 0
+
+
 def test_a_request_that_is_aborted_between_two_parts_has_one_last_output(
     make: Any, bytes_of: Any
 ) -> None:

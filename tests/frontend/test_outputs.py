@@ -380,6 +380,15 @@ def test_request_lost_by_the_engine_ends(rig: Any, bytes_of: Any) -> None:
     assert outputs[-1].outputs[0].finish_reason == "abort"
 
 
+def test_requests_lost_in_a_bundle_without_rows_end(rig: Any) -> None:
+    for name in ("x", "y", "z"):
+        rig.engine.add_request(name, "p", SamplingParams())
+    rig.client.running.clear()
+    rig.client.lost = [0, 1, 2]
+    reasons = {each.request_id: each.outputs[0].finish_reason for each in rig.engine.step()}
+    assert reasons == {"x": "abort", "y": "abort", "z": "abort"}
+
+
 def test_broken_decoder_ends_only_its_request(rig: Any, bytes_of: Any) -> None:
     rig.says(bytes_of("abc"))
     rig.engine.add_request("x", "p", SamplingParams(n=2, output_kind=OutputKind.DELTA))

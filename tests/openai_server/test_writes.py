@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from builtin_plugins.openai_server.writes import MAX_HELD, BatchedTransport, Writes
 from tests.openai_server.fakes import FakeEngine, Step, serving, steps
@@ -116,3 +119,21 @@ def test_a_client_that_does_not_read_is_waited_for_and_holds_up_nobody() -> None
             writer.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_that_was_answered_is_gone_without_the_collector(stream: bool) -> None:
+    async def main() -> int:
+        engine = FakeEngine()
+        engine.script = steps("a", "b")
+        async with serving(engine) as client:
+            for _ in range(5):
+                await client.post("/v1/completions", json={"prompt": "p", "stream": stream})
+            return sum(type(each) is RequestResponseCycle for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(main()) <= 1, "the last one of the connection"
+    finally:
+        gc.enable()

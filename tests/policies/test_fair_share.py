@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from builtin_plugins.policies.fair_share import FairSharePolicy
 from builtin_plugins.policies.options import FairShareOptions
+from hookspecs.contracts.policy import OrderKey, SchedulerView
+from hookspecs.contracts.request_view import RequestView
 from hookspecs.types.request import FinishReason, RequestStatus
 from tests.mini_kernel import MiniKernel, make_policy
 
@@ -219,3 +221,28 @@ def test_keys_of_a_tenant_grow_by_what_will_be_charged(choices: random.Random) -
                 unpaid = 1 if before.num_output_tokens else before.num_tokens
                 grown = keys[after.request_id] - keys[before.request_id]
                 assert grown == pytest.approx(unpaid / weight)
+
+
+def test_what_starts_keeps_its_key_until_the_step_is_over() -> None:
+    """So that running requests do not change their order while more are started."""
+    asked: list[tuple[float, str, float]] = []
+
+    class Heard(FairSharePolicy):
+        def order_key(self, request: RequestView, view: SchedulerView) -> OrderKey:
+            key = super().order_key(request, view)
+            asked.append((view.now, request.request_id, key[0]))
+            return key
+
+    policy = make_policy(Heard, FairShareOptions())
+    kernel = MiniKernel(num_blocks=64, max_num_seqs=4, max_num_batched_tokens=16, policies=[policy])
+    for _ in range(3):
+        kernel.add(4, tenant="a")
+    kernel.step()
+    for request in kernel.requests.values():
+        assert request.status is RequestStatus.RUNNING
+        policy.order_key(request, kernel.view)
+    found: dict[tuple[float, str], set[float]] = {}
+    for now, request_id, key in asked:
+        found.setdefault((now, request_id), set()).add(key)
+    assert all(len(keys) == 1 for keys in found.values())
+    assert {key for now, _, key in asked if now == kernel.view.now} == {0.0, 4.0, 8.0}

@@ -28,7 +28,8 @@ def engine(tmp_path: Path) -> Engine:
     save_model(tmp_path, **FAMILIES["llama"])
     return framework.launch(
         {
-            "model": {"name": str(tmp_path), "tokenizer": "none"},
+            # The loader whose model is bent below.
+            "model": {"name": str(tmp_path), "tokenizer": "none", "loader": "transformers"},
             "executor": {"worker": "cpu", "threads": 1},
             "cache": {"block_size": 4, "num_blocks": 64},
             "scheduler": {"max_num_seqs": 4, "max_num_batched_tokens": 12},

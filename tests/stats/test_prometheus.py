@@ -22,6 +22,7 @@ from builtin_plugins.stats_prometheus.catalogue import CATALOGUE, MetricType
 from builtin_plugins.stats_prometheus.options import PrometheusOptions
 from builtin_plugins.stats_prometheus.plugin import plugin
 from builtin_plugins.stats_prometheus.prometheus import PrometheusStatLogger
+from builtin_plugins.stats_prometheus.recorder import MAX_PENDING
 from framework.launcher import Engine
 from hookspecs import EngineConfig, EngineHooks, FinishReason, PluginInfo, hookimpl
 from hookspecs.contracts.stats import Exposition, StatLoggerContext
@@ -315,6 +316,42 @@ def test_a_step_is_counted_as_its_values_one_by_one(values: list[float]) -> None
             if not sample.name.endswith("_created")
         }
         for metrics in (reference.collect(), families(logger.exposition()))
+    )
+    assert found == pytest.approx(expected)
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 3 * MAX_PENDING))
+@settings(max_examples=8, deadline=None)
+def test_batches_that_are_counted_together_are_counted_as_one_by_one(seed: int, count: int) -> None:
+    choices, together, single = random.Random(seed), make(), make()
+    for _ in range(count):
+        scheduler = iteration = None
+        if choices.random() < 0.8:
+            scheduler = SchedulerStats(
+                num_running=choices.randrange(9),
+                num_preempted=choices.randrange(3),
+                prefix_cache=PrefixCacheStats(queries=choices.randrange(9), hits=1),
+                state=choices.choice(["running", "paused"]),
+            )
+        if choices.random() < 0.8:
+            iteration = IterationStats(
+                timestamp=0.0,
+                num_prompt_tokens=choices.randrange(2) * 7,
+                num_generation_tokens=choices.randrange(4),
+                inter_token_latency=[choices.random() for _ in range(choices.randrange(3))],
+                finished=[finished(prefilled=choices.random() < 0.5)] * choices.randrange(2),
+            )
+        for logger in (together, single):
+            logger.record(scheduler, iteration)
+        single.exposition()
+    found, expected = (
+        {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in families(logger.exposition())
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+        for logger in (together, single)
     )
     assert found == pytest.approx(expected)
 
