@@ -38,6 +38,8 @@ class PagedCache:
         flat = zeros_on_demand((num_blocks * kv_heads * 2 * part + _SLACK,), dtype, "cpu")
         self.parts = flat[:-_SLACK].view(num_blocks, kv_heads, 2, part)
         """[blocks, kv heads, 2 (keys, values), block size * head size]"""
+        self.token = torch.Size((kv_heads, head_size))
+        """Shape of a key or value."""
         self._struct = PagedCacheStruct(
             data=flat.data_ptr(),
             num_blocks=num_blocks,
@@ -53,21 +55,31 @@ class _Step:
     """A step's metadata for the kernels."""
 
     def __init__(self, metadata: AttentionMetadata) -> None:
+        """ValueError for what the kernels can not follow."""
         starts, lens = metadata.query_start_tensor, metadata.seq_lens_tensor
         tables, slots = metadata.block_tables, metadata.slot_mapping
         # Keeps the tensors, of which the structure has addresses.
         self._tensors = tuple(tensor.contiguous() for tensor in (starts, lens, tables, slots))
+        types = {tensor.dtype for tensor in self._tensors}
+        if types != {torch.int64}:
+            raise ValueError(f"metadata has tensors of {types}; needed is torch.int64")
+        given, self.tokens = metadata.query_start, len(slots)
+        if not len(starts) - 1 == len(lens) == len(tables) or given[-1] != self.tokens:
+            raise ValueError(
+                f"metadata has {len(starts)} query starts, the last of them {given[-1]}, for "
+                f"{len(lens)} rows, {len(tables)} block tables and {self.tokens} slots"
+            )
         pointers = [tensor.data_ptr() for tensor in self._tensors]
-        self._struct = PagedStepStruct(len(lens), len(slots), tables.shape[1], *pointers)
+        self._struct = PagedStepStruct(len(lens), self.tokens, tables.shape[1], *pointers)
         self.address = ctypes.addressof(self._struct)
 
 
-def _step(metadata: AttentionMetadata) -> int:
-    """Address of the step's structure, kept in `metadata.cache`."""
+def _step(metadata: AttentionMetadata) -> _Step:
+    """Kept in `metadata.cache`."""
     step: _Step | None = metadata.cache.get("cpu_paged")
     if step is None:
         step = metadata.cache["cpu_paged"] = _Step(metadata)
-    return step.address
+    return step
 
 
 class CpuPagedAttention(AttentionBackend):
@@ -99,20 +111,27 @@ class CpuPagedAttention(AttentionBackend):
         value: torch.Tensor,
         metadata: AttentionMetadata,
     ) -> None:
+        step = _step(metadata)
+        whole = torch.Size((step.tokens, *cache.token))
+        if key.shape != whole or value.shape != whole or key.dtype != value.dtype:
+            raise ValueError(
+                f"key and value are {key.dtype} {tuple(key.shape)} and {value.dtype} "
+                f"{tuple(value.shape)}; needed is one type and {tuple(whole)}"
+            )
         if key.stride(2) != 1 or value.stride(2) != 1:
             key, value = key.contiguous(), value.contiguous()
         key_token, key_head, _ = key.stride()
         value_token, value_head, _ = value.stride()
         wrong = self._write(
             cache.address,
-            _step(metadata),
+            step.address,
             key.data_ptr(),
             key_token,
             key_head,
             value.data_ptr(),
             value_token,
             value_head,
-            NUMBER_TYPES[key.dtype],
+            _number_type(key.dtype),
         )
         if wrong >= 0:
             raise IndexError(
@@ -131,22 +150,31 @@ class CpuPagedAttention(AttentionBackend):
         soft_cap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        step, (kv_heads, size) = _step(metadata), cache.token
+        tokens, heads, query_size = query.shape
+        if tokens != step.tokens or query_size != size or not heads or heads % kv_heads:
+            raise ValueError(
+                f"query is {tuple(query.shape)}; needed is ({step.tokens}, a multiple of "
+                f"{kv_heads}, {size})"
+            )
         token_stride, head_stride, last_stride = query.stride()
         if last_stride != 1:
             query = query.contiguous()
             token_stride, head_stride, _ = query.stride()
         if sinks is not None:
             sinks = sinks.float().contiguous()
+            if len(sinks) != heads:
+                raise ValueError(f"there are {len(sinks)} sinks for {heads} heads")
         out = torch.empty(query.shape, dtype=query.dtype)
         wrong = self._forward(
             cache.address,
-            _step(metadata),
+            step.address,
             query.data_ptr(),
             token_stride,
             head_stride,
             out.data_ptr(),
-            query.shape[1],
-            NUMBER_TYPES[query.dtype],
+            heads,
+            _number_type(query.dtype),
             scale,
             sliding_window or 0,
             soft_cap or 0.0,
@@ -169,6 +197,16 @@ class CpuPagedAttention(AttentionBackend):
 
 
 _DONE, _NO_MEMORY = -1, -2
+
+
+def _number_type(dtype: torch.dtype) -> int:
+    number = NUMBER_TYPES.get(dtype)
+    if number is None:
+        raise ValueError(
+            f"the attention backend 'cpu_paged' computes in {', '.join(map(str, NUMBER_TYPES))}, "
+            f"not in {dtype}"
+        )
+    return number
 
 
 def _failure(result: int) -> Exception:

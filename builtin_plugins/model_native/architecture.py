@@ -14,6 +14,15 @@ from hookspecs.errors import UnsupportedModelError
 
 __all__ = ["Architecture", "read_architecture"]
 
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+)
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -59,6 +68,12 @@ def read_architecture(path: Path) -> Architecture:
         raise UnsupportedModelError(
             f"the configuration in {str(path)!r} can not be read: {type(error).__name__}: {error}"
         ) from error
+    for name in _SIZES:
+        if getattr(config, name) < 1:
+            raise UnsupportedModelError(
+                f"the configuration in {str(path)!r} has {name} {getattr(config, name)}; it must "
+                "be at least 1"
+            )
     kind: str = config.model_type
     head_size = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
@@ -71,6 +86,11 @@ def read_architecture(path: Path) -> Architecture:
         )
     attention_bias = bool(getattr(config, "attention_bias", False)) and kind != "mistral"
     frequencies, rope_scale = _rope(config, head_size)
+    if 2 * len(frequencies) != head_size:
+        raise UnsupportedModelError(
+            f"the configuration in {str(path)!r} turns {2 * len(frequencies)} elements of each "
+            f"head of {head_size}; all of them must be turned"
+        )
     return Architecture(
         name=config.architectures[0],
         vocab_size=config.vocab_size,

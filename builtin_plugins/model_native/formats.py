@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FLOAT32", "FORMATS", "GGUF", "GROUPED", "INT4", "INT8", "INT8_GROUPED", "linear_format"]
+__all__ = [
+    "FLOAT32",
+    "FORMATS",
+    "GGUF",
+    "GGUF_RECORD",
+    "GROUPED",
+    "INT4",
+    "INT8",
+    "INT8_GROUPED",
+    "linear_format",
+]
 
 FLOAT32: Final = 0
 INT8: Final = 1
@@ -17,6 +27,9 @@ GROUPED: Final = frozenset({INT4, INT8_GROUPED})
 
 GGUF: Final = "gguf"
 """As the GGUF file has each weight, not one format of ours."""
+
+GGUF_RECORD: Final = "gguf.json"
+"""In the directory of a model that was converted from a GGUF file."""
 
 FORMATS: Final = ("int8", "int4", GGUF)
 """Values of `model.quantization`."""

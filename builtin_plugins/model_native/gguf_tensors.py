@@ -14,13 +14,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from builtin_plugins.model_native.formats import FLOAT32, INT4, INT8_GROUPED
+from builtin_plugins.model_native.formats import FLOAT32, GGUF_RECORD, INT4, INT8_GROUPED
 from builtin_plugins.model_native.gguf_blocks import BLOCK_TYPES, Bytes, Groups
 from hookspecs.errors import UnsupportedModelError
 
 __all__ = ["GgufTensors"]
 
-_RECORD: Final = "gguf.json"
 _FLOATS: Final = frozenset({"F64", "F32", "F16", "BF16"})
 
 
@@ -46,31 +45,16 @@ class GgufTensors:
     """The tensors of the file that a model was converted from, by the converted names."""
 
     def __init__(self, directory: Path) -> None:
-        """UnsupportedModelError if the model was not converted from GGUF, or if its file changed
+        """UnsupportedModelError if the record or the file can not be read, or if the file changed
         or is gone."""
         try:
-            self._record = msgspec.json.decode((directory / _RECORD).read_bytes(), type=_Record)
-        except FileNotFoundError as error:
-            raise UnsupportedModelError(
-                f"model.quantization is gguf, but {str(directory)!r} was not converted from a GGUF "
-                "file. Name a .gguf file as the model, or use int8 or int4."
-            ) from error
+            self._record = msgspec.json.decode((directory / GGUF_RECORD).read_bytes(), type=_Record)
         except (OSError, msgspec.MsgspecError) as error:
             raise UnsupportedModelError(
-                f"{str(directory / _RECORD)!r} can not be read ({error}). Remove the directory, "
-                "and the model is converted again."
+                f"{str(directory / GGUF_RECORD)!r} can not be read ({error}). Remove the "
+                "directory, and the model is converted again."
             ) from error
-        file = self._record.file
-        try:
-            stat = Path(file.path).stat()
-            if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime_ns):
-                raise OSError("it changed after it was found")
-            self._data = np.memmap(file.path, dtype=np.uint8, mode="r")
-        except (OSError, ValueError) as error:
-            raise UnsupportedModelError(
-                f"the GGUF file {file.path!r} can not be read ({error}). Start again with the path "
-                "of the file as the model's name."
-            ) from error
+        self._mapped()
 
     def format_of(self, names: Sequence[str]) -> int:
         """The one format that holds all of these weights, which become one layer: the exact values
@@ -94,7 +78,7 @@ class GgufTensors:
             return None
         rows, width = tensor.shape
         size = rows * width // block.weights * block.size
-        data = self._data[tensor.offset : tensor.offset + size]
+        data = self._mapped()[tensor.offset : tensor.offset + size]
         if width % block.weights or len(data) != size:
             raise UnsupportedModelError(
                 f"the GGUF file {self._record.file.path!r} has no {rows} rows of {width} weights "
@@ -106,6 +90,20 @@ class GgufTensors:
                 f"{name!r} has weights above what 16 bits hold. Use int8 or int4 instead."
             )
         return groups
+
+    def _mapped(self) -> Bytes:
+        """The file, mapped for as long as it is used, so that what was read takes no memory."""
+        file = self._record.file
+        try:
+            stat = Path(file.path).stat()
+            if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime_ns):
+                raise OSError("it changed after it was found")
+            return np.memmap(file.path, dtype=np.uint8, mode="r")
+        except (OSError, ValueError) as error:
+            raise UnsupportedModelError(
+                f"the GGUF file {file.path!r} can not be read ({error}). Start again with the path "
+                "of the file as the model's name."
+            ) from error
 
 
 def _in_order(rows: Bytes, heads: int) -> Bytes:

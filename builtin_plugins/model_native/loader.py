@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from builtin_plugins.model_native.formats import FORMATS
+from builtin_plugins.model_native.formats import FORMATS, GGUF, GGUF_RECORD
 from builtin_plugins.model_native.support import check_support
 from framework.sdk.native import available
 from hookspecs.contracts.model import LoaderCapability, ModelLoader, ResolvedModel
@@ -56,6 +56,11 @@ def _check(model: ResolvedModel, dtype: str, device: str, quantization: str | No
             f"it quantizes to {', '.join(FORMATS)}, not to {quantization!r} (model.quantization)"
         )
     path = check_support(model, dtype=dtype, device=device)
+    if quantization == GGUF and not (path / GGUF_RECORD).is_file():
+        raise UnsupportedModelError(
+            f"model.quantization is gguf, but {str(path)!r} was not converted from a GGUF file. "
+            "Name a .gguf file as the model, or use int8 or int4"
+        )
     missing = available()
     if missing is not None:
         raise UnsupportedModelError(f"there are no kernels here: {missing}")

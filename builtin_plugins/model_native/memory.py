@@ -9,7 +9,7 @@ from framework.sdk.tensors import zeros_on_demand
 __all__ = ["ALIGNMENT", "Memory", "aligned_bytes"]
 
 ALIGNMENT = 64
-"""Bytes: of a cache line and of the widest vectors."""
+"""Bytes: of a cache line and of the widest vectors; what `zeros_on_demand` keeps to."""
 _CHUNK = 2**26
 """Bytes taken from the system at a time, at least: enough for huge pages, which numpy asks for."""
 
@@ -17,9 +17,7 @@ _CHUNK = 2**26
 def aligned_bytes(count: int) -> torch.Tensor:
     """uint8 [count], zeroed, at an address that `ALIGNMENT` divides; pages are taken when they
     are first written."""
-    raw = zeros_on_demand((count + ALIGNMENT,), torch.uint8, "cpu")
-    begin = -raw.data_ptr() % ALIGNMENT
-    return raw[begin : begin + count]
+    return zeros_on_demand((count,), torch.uint8, "cpu")
 
 
 class Memory:

@@ -149,7 +149,7 @@ class NativeModel(LoadedModel):
     def _find_angles(self, positions: torch.Tensor) -> None:
         """Cosines and sines of the step's positions, in the workspace. Not with torch, whose
         threads would go on watching for work while the kernels want the processors."""
-        positions, frequencies = positions.contiguous(), self._architecture.frequencies
+        positions, frequencies = positions.long().contiguous(), self._architecture.frequencies
         self._kernels.rope_angles(
             positions.data_ptr(),
             len(positions),

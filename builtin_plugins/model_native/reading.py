@@ -81,6 +81,12 @@ def _write(
     if gguf is not None and parameter.write_groups is not None:
         groups = gguf.groups(name)
         if groups is not None:
+            if groups.codes.shape != parameter.shape:
+                raise UnsupportedModelError(
+                    f"the record of the GGUF file has {groups.codes.shape} for {name!r}; needed "
+                    f"is {tuple(parameter.shape)}. Remove the directory of the converted model, "
+                    "and it is converted again."
+                )
             parameter.write_groups(groups)
             return
     parameter.write(tensor)

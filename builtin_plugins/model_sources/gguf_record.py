@@ -47,9 +47,13 @@ def point_to_file(directory: Path, file: Path) -> None:
     if record.get("file") == state:
         return
     handle, temporary = tempfile.mkstemp(dir=directory, prefix=f".{RECORD}-")
-    with os.fdopen(handle, "w", encoding="utf-8") as output:
-        output.write(json.dumps({**record, "file": state}, indent=1) + "\n")
-    os.replace(temporary, path)
+    own = Path(temporary)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as output:
+            output.write(json.dumps({**record, "file": state}, indent=1) + "\n")
+        own.replace(path)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def _state(file: Path) -> dict[str, Any]:

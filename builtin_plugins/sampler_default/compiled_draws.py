@@ -44,7 +44,7 @@ def _kernel() -> Any:
 def _draw(
     kernel: Any, logits: torch.Tensor, rows: Int64Column, columns: DrawColumns
 ) -> Int64Column:
-    logits = logits.contiguous()
+    logits = logits.float().contiguous()
     tokens: Int64Column = np.empty(len(rows), dtype=np.int64)
     failed = kernel(
         logits.data_ptr(),

@@ -135,7 +135,7 @@ def run_backend(case: Case, backend: AttentionBackend) -> torch.Tensor:
         )
         for _ in range(2)  # the second layer uses what the first derived
     ]
-    torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=0)
+    torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=0, equal_nan=True)
     return outs[0]
 
 

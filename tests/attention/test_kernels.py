@@ -121,6 +121,48 @@ def test_a_block_that_is_not_there(block: int) -> None:
         backend.forward(torch.cat(case.queries), cache, step, scale=1.0)
 
 
+def test_a_sink_that_is_nan_is_seen() -> None:
+    case = Case(rows=[(0, 6), (400, 1)], sinks=True)
+    assert case.sink_logits is not None
+    case.sink_logits[1], case.sink_logits[2] = torch.nan, -torch.inf
+    out = run_backend(case, make_backend("cpu_paged", case.block_size))
+    assert out[:, 1].isnan().all() and out[:, [0, 2, 3]].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"query": (5, 4, 16)}, r"query is \(5, 4, 16\); needed is \(6, a multiple of 2, 16\)"),
+        ({"query": (6, 3, 16)}, "a multiple of 2"),
+        ({"query": (6, 0, 16)}, "a multiple of 2"),
+        ({"query": (6, 4, 15)}, r"needed is \(6, a multiple of 2, 16\)"),
+        ({"dtype": torch.float64}, r"computes in .* not in torch\.float64"),
+        ({"sinks": 3}, "3 sinks for 4 heads"),
+        ({"key": (5, 2, 16)}, r"key and value are .* needed is one type and \(6, 2, 16\)"),
+        ({"key": (6, 1, 16)}, "needed is one type"),
+        ({"key_dtype": torch.float64}, "needed is one type"),
+        ({"starts": [0, 7]}, "2 query starts, the last of them 7, for 1 rows"),
+        ({"starts": [0, 3, 6]}, "3 query starts"),
+        ({"lens": torch.int32}, "needed is torch.int64"),
+    ],
+)
+def test_what_does_not_fit_is_not_read(how: dict[str, Any], text: str) -> None:
+    case = Case(rows=[(0, 6)])
+    backend = make_backend("cpu_paged", case.block_size)
+    cache = backend.allocate(case.num_blocks, case.kv_heads, case.size, case.dtype)
+    step = metadata(case, {0: (0, 6)})
+    if "starts" in how:
+        step.query_start = how["starts"]
+        step.query_start_tensor = torch.tensor(how["starts"])
+    step.seq_lens_tensor = step.seq_lens_tensor.to(how.get("lens", torch.int64))
+    key = torch.zeros(how.get("key", (6, 2, 16)), dtype=how.get("key_dtype"))
+    query = torch.zeros(how.get("query", (6, 4, 16)), dtype=how.get("dtype"))
+    sinks = torch.zeros(how["sinks"]) if "sinks" in how else None
+    with pytest.raises(ValueError, match=text):
+        backend.write(cache, key, case.values[0], step)
+        backend.forward(query, cache, step, scale=1.0, sinks=sinks)
+
+
 def test_a_type_that_it_does_not_keep() -> None:
     with pytest.raises(UnsupportedModelError, match=r"no keys and values of type torch\.float64"):
         make_backend("cpu_paged", 16).allocate(2, 1, 16, torch.float64)

@@ -111,6 +111,21 @@ def test_configurations_that_are_refused(
         load(model)
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"intermediate_size": 0}, "has intermediate_size 0; it must be at least 1"),
+        ({"num_key_value_heads": 0}, "has num_key_value_heads 0"),
+        ({"num_attention_heads": 5}, "heads must be a multiple of kv heads"),
+    ],
+)
+def test_sizes_that_are_refused(
+    config: dict[str, Any], reason: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=reason):
+        load(_rewrite(checkpoint("llama"), tmp_path, **config))
+
+
 def test_a_directory_is_needed(tmp_path: Path) -> None:
     info = ModelInfo(architecture="?", vocab_size=1, max_model_len=1)
     nowhere = ResolvedModel(name="m", path=None, tokenizer_path=None, info=info)

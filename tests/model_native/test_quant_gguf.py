@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from builtin_plugins.model_native.gguf_tensors import GgufTensors
 from builtin_plugins.model_sources.gguf import GgufSource
 from hookspecs.config import EngineConfig, ModelConfig
 from hookspecs.contracts.model import ModelSourceContext, ResolvedModel
-from hookspecs.errors import UnsupportedModelError
+from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
 from tests.model_native.families import WholeRows, directory, load
 
 HIDDEN, HEADS, LAYERS = 256, 4, 2
@@ -198,6 +199,40 @@ def test_damaged_records(content: str, tmp_path: Path) -> None:
     (directory(model) / "gguf.json").write_text(content)
     with pytest.raises(UnsupportedModelError, match=r"gguf\.json' can not be read"):
         load(model, "gguf")
+
+
+def test_a_record_of_another_shape(tmp_path: Path) -> None:
+    model = _resolve(_write(tmp_path / "m.gguf", MIXED))
+    path = directory(model) / "gguf.json"
+    record = json.loads(path.read_text())
+    shape = record["tensors"]["model.embed_tokens.weight"]["shape"]
+    shape[0] //= 2
+    path.write_text(json.dumps(record))
+    with pytest.raises(UnsupportedModelError, match=r"embed_tokens.*needed is .*Remove the dir"):
+        load(model, "gguf")
+
+
+def test_the_file_is_not_kept_mapped(tmp_path: Path) -> None:
+    path = _write(tmp_path / "m.gguf", MIXED)
+    model = load(_resolve(path), "gguf")
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    assert model.weight_bytes > 0
+
+
+def test_a_record_that_can_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _write(tmp_path / "m.gguf", MIXED)
+    before = sorted(directory(_resolve(path)).iterdir())
+    moved = path.rename(tmp_path / "moved.gguf")
+
+    def no_room(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", no_room)
+    with pytest.raises(ModelNotFoundError, match="no space left"):
+        _resolve(moved)
+    assert sorted(before[0].parent.iterdir()) == before
 
 
 def test_scales_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ def test_what_the_compiler_says(tmp_path: Path, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "text"),
     [
+        ("false", r"\.c': it says nothing and gives 1"),
         ("no-such-compiler", "'no-such-compiler' of the environment variable CC is not on the"),
         ("'cc", "no command"),
-        ("false", "can not build"),
     ],
 )
 def test_no_compiler(
@@ -91,6 +91,15 @@ def test_no_compiler(
     monkeypatch.setenv("CC", command)
     with pytest.raises(KernelsUnavailable, match=text):
         library(tmp_path)
+
+
+def test_a_compiler_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc -U__clang__ -U__GNUC__ -D__GNUC__=8")
+    with pytest.raises(KernelsUnavailable) as caught:
+        library(tmp_path)
+    first, _, rest = str(caught.value).partition("\n")
+    assert "error" in first and "kernels need gcc 9 or clang 10" in first, "the first line says it"
+    assert "Install gcc 9" in rest
 
 
 def test_no_compiler_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +116,16 @@ def test_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         library(tmp_path)
 
 
-def test_a_file_that_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_library(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "wrong-cc"
     script.write_text(WRONG_COMPILER, encoding="utf-8")
     script.chmod(0o700)
     monkeypatch.setenv("CC", str(script))
     with pytest.raises(KernelsUnavailable, match="can not be loaded"):
         library(tmp_path)
+    assert not list(cache.glob("*/*")), "it is not kept for the next start"
 
 
 @pytest.mark.parametrize("part", ["root", "directory", "library"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -80,6 +82,16 @@ def test_other_number_of_threads_between_loops(kernels: ctypes.CDLL) -> None:
 def test_number_of_threads_is_checked(threads: int) -> None:
     with pytest.raises(ValueError, match=f"threads is {threads}; it must be 1 to 1024"):
         native.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("given", "threads"), [("3,2", 3), ("99999999999", 1024)])
+def test_number_of_threads_from_the_environment(given: str, threads: int) -> None:
+    program = "from framework.sdk import native; print(native.num_threads())"
+    environment = {**os.environ, "OMP_NUM_THREADS": given}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+    )
+    assert int(done.stdout) == threads
 
 
 def test_after_fork(kernels: ctypes.CDLL) -> None:

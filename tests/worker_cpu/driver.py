@@ -30,6 +30,7 @@ from hookspecs.contracts.attention import AttentionBackend, AttentionContext
 from hookspecs.contracts.logits import Sampler, SamplerContext
 from hookspecs.contracts.model import ModelLoader, ModelLoaderContext, ResolvedModel
 from hookspecs.contracts.worker import WorkerContext
+from hookspecs.errors import ProviderNotFoundError
 from hookspecs.types.kv import KVCacheConfig, KVCacheGroup
 from hookspecs.types.sampling import SamplingParams
 from hookspecs.types.step import (
@@ -145,6 +146,8 @@ class Driver:
         self._released: list[int] = []
 
     def _create_attention(self, name: str, device: str) -> AttentionBackend:
+        if name not in self._backends:
+            raise ProviderNotFoundError(f"no plugin provides {name!r}")
         self.attention_name = name
         return self._backends[name](
             AttentionContext(

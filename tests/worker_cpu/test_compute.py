@@ -11,7 +11,8 @@ import torch
 from builtin_plugins.worker_cpu.threads import set_compute_threads, usable_cores
 from framework.sdk import native
 from hookspecs.contracts.model import ResolvedModel
-from tests.worker_cpu.driver import Driver
+from hookspecs.errors import ProviderNotFoundError
+from tests.worker_cpu.driver import BACKENDS, Driver
 
 Checkpoint = Callable[[str], ResolvedModel]
 
@@ -63,6 +64,17 @@ def test_attention_is_the_compiled_one_where_kernels_can_be_compiled(
     driver = Driver(checkpoint("llama"))
     assert driver.attention_name == "cpu_paged"
     assert "1 thread, kernels native, attention cpu_paged" in _compute_line(driver)
+
+
+def test_attention_is_torchs_where_the_plugin_of_the_other_is_blocked(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "available", lambda: None)
+    driver = Driver(checkpoint("llama"), backends={"sdpa": BACKENDS["sdpa"]})
+    assert driver.attention_name == "sdpa"
+    assert "kernels native, attention sdpa" in _compute_line(driver)
+    with pytest.raises(ProviderNotFoundError):
+        Driver(checkpoint("llama"), attention="cpu_paged", backends={"sdpa": BACKENDS["sdpa"]})
 
 
 def test_attention_is_torchs_without_a_compiler(

@@ -38,7 +38,7 @@ FW_INLINE int64_t row_tiles(const attention_call *call, int64_t row) {
 /* Adds a tile, in parts where it costs more than `limit`. */
 FW_INLINE void add_tile(plan *own, piece whole, int64_t group, int64_t limit) {
     int64_t base = whole.begin / CHUNK * CHUNK, keys = whole.end - base;
-    int64_t parts = (whole.queries * group * keys + limit - 1) / limit;
+    int64_t parts = (whole.queries * group * keys - 1) / limit + 1;
     if (parts > keys / LEAST_KEYS) parts = keys / LEAST_KEYS;
     if (parts <= 1) {
         own->pieces[own->count++] = whole;

@@ -45,9 +45,9 @@ static void load_tile(
         for (int64_t i = 0; i < size; i++)
             to[i * width] = fw_get(call->query, from + i, (int)call->type) * call->scale;
         float sink = with_sinks ? call->sinks[head] : -INFINITY;
-        own->top[row] = sink > -FLT_MAX ? sink : -FLT_MAX;
+        own->top[row] = sink <= -FLT_MAX ? -FLT_MAX : sink; /* a NaN is seen */
         fw_store(own->total + row * FW_LANES, (fw_vec){0});
-        own->total[row * FW_LANES] = sink > -FLT_MAX ? 1.0f : 0.0f;
+        own->total[row * FW_LANES] = sink <= -FLT_MAX ? 0.0f : 1.0f;
     }
     memset(own->sum, 0, (size_t)(rows * stride) * sizeof(float));
 }

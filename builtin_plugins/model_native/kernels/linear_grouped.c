@@ -8,7 +8,7 @@
  * [input / 4][32 outputs][4 inputs]; 4-bit ones [input / 8][32 outputs][4 inputs] with the second
  * four inputs in the upper halves of the bytes.
  */
-#include "half.h"
+#include "fw_numbers.h"
 #include "linear.h"
 #include "panels.h"
 
@@ -69,8 +69,8 @@ static void grouped_unpack_rows(const linear *l, const int64_t *rows, int64_t co
             int64_t i = k % GROUP;
             if (k && !i) group += group_bytes(format);
             if (!i) {
-                scale = half_value(group_scales(group, format)[output]);
-                minimum = half_value(group_scales(group, format)[PANEL + output]);
+                scale = fw_get(group_scales(group, format), output, FW_FLOAT16);
+                minimum = fw_get(group_scales(group, format), PANEL + output, FW_FLOAT16);
             }
             int code = format == LINEAR_INT4
                            ? group[(i / 8 * PANEL + output) * 4 + i % 4] >> (i % 8 < 4 ? 0 : 4) & 15
@@ -154,8 +154,8 @@ FW_INLINE void grouped_tile(const grouped_call *c, int format, int64_t row, int6
             }
         }
         for (int v = 0; v < VECTORS; v++) {
-            fw_vec scale = half_load(halves + v * FW_LANES);
-            fw_vec minimum = half_load(halves + PANEL + v * FW_LANES);
+            fw_vec scale = fw_load_as(halves, v * FW_LANES, FW_FLOAT16);
+            fw_vec minimum = fw_load_as(halves, PANEL + v * FW_LANES, FW_FLOAT16);
 #pragma GCC unroll 6
             for (int r = 0; r < rows; r++) {
                 y[r][v] += minimum * sums[r];

@@ -11,30 +11,26 @@ typedef struct {
     fw_vec scale, minimum;
 } group_fit;
 
-FW_INLINE fw_vec select_vec(int_vec mask, fw_vec yes, fw_vec no) {
-    return (fw_vec)(((int_vec)yes & mask) | ((int_vec)no & ~mask));
-}
-
 FW_INLINE fw_vec code_vec(fw_vec w, fw_vec minimum, fw_vec inverse, float most) {
     fw_vec code = (w - minimum) * inverse;
-    code = select_vec(code > 0.0f, code, fw_splat(0.0f));
-    code = select_vec(code < most, code, fw_splat(most));
+    code = fw_select(code > 0.0f, code, fw_splat(0.0f));
+    code = fw_select(code < most, code, fw_splat(most));
     return __builtin_convertvector(round_vec(code), fw_vec);
 }
 
 static group_fit fit_groups(const fw_vec *w, float most) {
     fw_vec low = w[0], high = w[0], total = {0}, poison = {0};
     for (int i = 0; i < GROUP; i++) {
-        low = select_vec(w[i] < low, w[i], low);
-        high = select_vec(w[i] > high, w[i], high);
+        low = fw_select(w[i] < low, w[i], low);
+        high = fw_select(w[i] > high, w[i], high);
         total += w[i];
         poison += w[i] * 0.0f; /* NaN of infinities and NaNs */
     }
     const float count = GROUP;
     fw_vec range = high - low;
     int_vec flat = range < FLT_MIN;
-    range = select_vec(flat, fw_splat(1.0f), range);
-    group_fit best = {select_vec(flat, fw_splat(0.0f), range / most), low};
+    range = fw_select(flat, fw_splat(1.0f), range);
+    group_fit best = {fw_select(flat, fw_splat(0.0f), range / most), low};
     if (most == 15.0f) {
         fw_vec least = fw_splat(INFINITY);
         for (int c = 0; c < CANDIDATES; c++) {
@@ -52,9 +48,9 @@ static group_fit fit_groups(const fw_vec *w, float most) {
             /* The squared error but for a constant. */
             fw_vec error = -scale * products - minimum * shifted;
             int_vec better = (error < least) & ~flat;
-            least = select_vec(better, error, least);
-            best.scale = select_vec(better, scale, best.scale);
-            best.minimum = select_vec(better, minimum + low, best.minimum);
+            least = fw_select(better, error, least);
+            best.scale = fw_select(better, scale, best.scale);
+            best.minimum = fw_select(better, minimum + low, best.minimum);
         }
     }
     return (group_fit){best.scale + poison, best.minimum + poison};
@@ -84,11 +80,12 @@ static void pack_lanes(void *context, int64_t begin, int64_t end, int thread) {
             group_fit fit = fit_groups(w, most);
             uint16_t scales[FW_LANES], minima[FW_LANES];
             for (int lane = 0; lane < FW_LANES; lane++) {
-                scales[lane] = half_of(fit.scale[lane]);
-                minima[lane] = half_of(fit.minimum[lane]);
+                scales[lane] = fw_to_float16(fit.scale[lane]);
+                minima[lane] = fw_to_float16(fit.minimum[lane]);
             }
-            fw_vec scale = half_load(scales), minimum = half_load(minima);
-            fw_vec inverse = select_vec(scale > 0.0f, 1.0f / scale, fw_splat(0.0f));
+            fw_vec scale = fw_load_as(scales, 0, FW_FLOAT16);
+            fw_vec minimum = fw_load_as(minima, 0, FW_FLOAT16);
+            fw_vec inverse = fw_select(scale > 0.0f, 1.0f / scale, fw_splat(0.0f));
             uint8_t codes[FW_LANES][GROUP];
             for (int i = 0; i < GROUP; i++) {
                 fw_vec code = code_vec(w[i], minimum, inverse, most);

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from framework.sdk.cache import cache_directory
 from framework.sdk.native.compiler import INCLUDE, Compiler, find_compiler, processor
+from framework.sdk.native.dynamic import open_library
 from framework.sdk.native.errors import KernelsUnavailable
 
 
@@ -45,12 +46,17 @@ def built_library(name: str, source: Path, flags: Sequence[str]) -> Path:
 
 
 def _build(compiler: Compiler, source: Path, library: Path, flags: Sequence[str]) -> None:
+    """What can not be loaded, or might be lost with the machine's power, is not kept: a damaged
+    library would be found by each later start."""
     handle, path = tempfile.mkstemp(prefix=f".{library.stem}-", suffix=".so", dir=library.parent)
     os.close(handle)
     own = Path(path)
     try:
         compiler.build(source, own, flags)
         own.chmod(0o700)
+        open_library(own)
+        with own.open("rb") as written:
+            os.fsync(written.fileno())
         own.replace(library)
     finally:
         own.unlink(missing_ok=True)

@@ -93,13 +93,16 @@ class Compiler:
         except OSError as error:
             raise self._failed(source, str(error)) from error
         if done.returncode != 0:
-            raise self._failed(source, done.stdout.decode("utf-8", "replace"))
+            said = done.stdout.decode("utf-8", "replace").strip()
+            raise self._failed(source, said or f"it says nothing and gives {done.returncode}")
 
     def _failed(self, source: Path, said: str) -> KernelsUnavailable:
-        lines = [line for line in said.splitlines() if line.strip()][:_ERROR_LINES]
-        text = "\n".join(["", *lines]) if len(lines) > 1 else "".join([" ", *lines])
+        lines = [line for line in said.splitlines() if line.strip()]
+        # The first error comes first: a log may show the first line only.
+        lines.sort(key=lambda line: "error" not in line)
+        text = "\n".join(lines[:_ERROR_LINES])
         return KernelsUnavailable(
-            f"the C compiler {shlex.join(self._command)!r} can not build {str(source)!r}:{text}\n"
+            f"the C compiler {shlex.join(self._command)!r} can not build {str(source)!r}: {text}\n"
             "Install gcc 9 or clang 10 or later, or name another compiler in the environment "
             "variable CC."
         )

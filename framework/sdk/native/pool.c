@@ -179,8 +179,13 @@ static void start_threads(int wanted) {
     sigset_t all, before;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    /* Signals are for the threads of the program. */
+    /* Signals are for the threads of the program, but for those of a fault in a task: blocked,
+     * it would end the process without a word. */
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (started + 1 < wanted) {
         void *argument = (void *)(intptr_t)(started + 1);

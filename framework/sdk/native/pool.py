@@ -12,6 +12,9 @@ from framework.sdk.native.dynamic import open_library
 
 __all__ = ["num_threads", "set_num_threads"]
 
+_MOST = 1024
+"""`MAX_THREADS` of pool.c."""
+
 
 class _Pool:
     """Loaded when the first library is."""
@@ -48,10 +51,12 @@ def _default_threads() -> int:
     may use."""
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if given.isdecimal() and int(given) > 0:
-        return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        threads = int(given)
+    elif hasattr(os, "sched_getaffinity"):
+        threads = len(os.sched_getaffinity(0))
+    else:
+        threads = os.cpu_count() or 1
+    return min(threads, _MOST)
 
 
 _POOL = _Pool()
@@ -73,6 +78,6 @@ def set_num_threads(threads: int) -> None:
 
     Raises ValueError unless 1 <= threads <= 1024.
     """
-    if not (1 <= threads <= 1024):
-        raise ValueError(f"threads is {threads}; it must be 1 to 1024")
+    if not (1 <= threads <= _MOST):
+        raise ValueError(f"threads is {threads}; it must be 1 to {_MOST}")
     _POOL.resize(threads)

@@ -6,7 +6,7 @@
 
 #include "fw_kernel.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 

@@ -18,6 +18,8 @@ FW_INLINE fw_vec fw_load_as(const void *from, int64_t index, int type) {
     const fw_shorts *shorts = (const fw_shorts *)((const uint16_t *)from + index);
 #if defined(__AVX512F__)
     if (type == FW_FLOAT16) return (fw_vec)_mm512_cvtph_ps((__m256i)*shorts);
+#elif defined(__AVX__) && defined(__F16C__)
+    if (type == FW_FLOAT16) return (fw_vec)_mm256_cvtph_ps((__m128i)*shorts);
 #endif
     fw_words bits = __builtin_convertvector(*shorts, fw_words);
     if (type == FW_BFLOAT16) return (fw_vec)(bits << 16);

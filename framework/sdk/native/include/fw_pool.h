@@ -4,6 +4,10 @@
 
 #include <stdint.h>
 
+#if defined(__clang__) ? __clang_major__ < 10 : __GNUC__ < 9
+#error "kernels need gcc 9 or clang 10, or later"
+#endif
+
 /* A piece of work: elements [begin, end) of a loop. `thread` is below fw_num_threads(), and no
  * two tasks of one loop run at once with the same one: it may choose scratch memory that belongs
  * to the loop, but none that belongs to the process. */
