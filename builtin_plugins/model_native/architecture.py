@@ -22,6 +22,7 @@ _SIZES = (
     "num_attention_heads",
     "num_key_value_heads",
 )
+_MOST_HEAD_SIZE = 2**16
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,12 @@ def read_architecture(path: Path) -> Architecture:
     head_size = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
     )
-    if config.num_attention_heads % config.num_key_value_heads or head_size % 2:
+    wrong_size = not (2 <= head_size <= _MOST_HEAD_SIZE) or head_size % 2
+    if config.num_attention_heads % config.num_key_value_heads or wrong_size:
         raise UnsupportedModelError(
             f"the configuration in {str(path)!r} has {config.num_attention_heads} heads of size "
             f"{head_size} and {config.num_key_value_heads} kv heads; heads must be a multiple of "
-            "kv heads, and their size even"
+            f"kv heads, and their size even, from 2 to {_MOST_HEAD_SIZE}"
         )
     attention_bias = bool(getattr(config, "attention_bias", False)) and kind != "mistral"
     frequencies, rope_scale = _rope(config, head_size)

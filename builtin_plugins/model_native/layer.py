@@ -60,7 +60,7 @@ def declare(kernels: ctypes.CDLL) -> None:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     kernels.layer_before.argtypes = [pointer, pointer, pointer, number]
     kernels.layer_after.argtypes = [pointer, pointer, pointer, pointer, number]
-    kernels.final_norm.argtypes = [pointer, pointer, pointer, pointer, number, pointer]
+    kernels.final_norm.argtypes = [pointer, pointer, pointer, number, pointer]
     kernels.rope_angles.argtypes = [
         *(pointer, number, pointer, number),
         *(ctypes.c_float, pointer, pointer),

@@ -83,8 +83,8 @@ class NativeModel(LoadedModel):
         logit_rows: torch.Tensor,
         embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        self._compute_layers(token_ids, positions, embeds)
-        return self._weights.head.forward(self._final_states(logit_rows, len(token_ids)))
+        states = self._states(token_ids, positions, embeds, logit_rows)
+        return self._weights.head.forward(states)
 
     @torch.inference_mode()
     def forward_with_hidden(
@@ -95,8 +95,10 @@ class NativeModel(LoadedModel):
         hidden_rows: torch.Tensor,
         embeds: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = self.forward(token_ids, positions, logit_rows, embeds)
-        return logits, self._final_states(hidden_rows, len(token_ids))
+        rows = torch.cat((logit_rows, hidden_rows))
+        states = self._states(token_ids, positions, embeds, rows)
+        logits = self._weights.head.forward(states[: len(logit_rows)])
+        return logits, states[len(logit_rows) :]
 
     @torch.inference_mode()
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
@@ -107,13 +109,19 @@ class NativeModel(LoadedModel):
     def update_weights(self, tensors: Mapping[str, torch.Tensor]) -> int:
         return replace_weights(self._weights, self._architecture.name, tensors, self._unused_names)
 
-    def _compute_layers(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, embeds: torch.Tensor | None
-    ) -> None:
-        """The residual stream of all tokens, in the workspace."""
+    def _states(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        embeds: torch.Tensor | None,
+        rows: torch.Tensor,
+    ) -> torch.Tensor:
+        """float32 [len(rows), hidden]: after the final norm, of some of the flattened tokens. What
+        the last layer does behind its attention is done for these alone."""
         assert self._attention is not None, "set_attention comes before forward"
         workspace, tokens = self._workspace, len(token_ids)
-        workspace.make_room(tokens)
+        rows = checked(self._kernels, rows, tokens)
+        workspace.make_room(max(tokens, len(rows)))
         x = workspace.x[:tokens]
         if embeds is None:
             self._weights.embedding.unpack_rows(token_ids, x)
@@ -143,8 +151,16 @@ class NativeModel(LoadedModel):
                     f"attention of layer {index} gave {attended.dtype} {tuple(attended.shape)}; "
                     f"needed is {query.dtype} {tuple(query.shape)}"
                 )
+            if index == len(self._layers) - 1 and not torch.equal(rows, torch.arange(tokens)):
+                attended, tokens = attended[rows], len(rows)
+                workspace.x[:tokens] = x[rows]
             attended = attended.contiguous()
             after(layer, shape, buffers, attended.data_ptr(), tokens)
+        states = torch.empty(tokens, self._architecture.hidden)
+        self._kernels.final_norm(
+            shape, buffers, self._weights.final_norm.data_ptr(), tokens, states.data_ptr()
+        )
+        return states
 
     def _find_angles(self, positions: torch.Tensor) -> None:
         """Cosines and sines of the step's positions, in the workspace. Not with torch, whose
@@ -159,17 +175,3 @@ class NativeModel(LoadedModel):
             self._workspace.cosine.data_ptr(),
             self._workspace.sine.data_ptr(),
         )
-
-    def _final_states(self, rows: torch.Tensor, tokens: int) -> torch.Tensor:
-        """float32 [len(rows), hidden]: after the final norm, of some of the flattened tokens."""
-        rows = checked(self._kernels, rows, tokens)
-        states = torch.empty(len(rows), self._architecture.hidden)
-        self._kernels.final_norm(
-            ctypes.addressof(self._shape),
-            self._workspace.address,
-            self._weights.final_norm.data_ptr(),
-            rows.data_ptr(),
-            len(rows),
-            states.data_ptr(),
-        )
-        return states

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from builtin_plugins.model_native.architecture import Architecture, read_architecture
-from builtin_plugins.model_native.checkpoint import Checkpoint
+from builtin_plugins.model_native.checkpoint import BASE_PREFIX, Checkpoint
 from builtin_plugins.model_native.formats import GGUF
 from builtin_plugins.model_native.gguf_tensors import GgufTensors
 from builtin_plugins.model_native.library import kernels
@@ -28,6 +28,7 @@ def read_model(
     """UnsupportedModelError for files that are incomplete or do not fit."""
     architecture = read_architecture(path)
     checkpoint = Checkpoint(path)
+    _check_layers(path, architecture, checkpoint)
     tied = _is_tied(architecture, checkpoint)
     gguf = GgufTensors(path) if quantization == GGUF else None
     weights = Weights(kernels(), architecture, quantization, gguf, tied=tied)
@@ -40,6 +41,17 @@ def read_model(
         progress("loading weights", min(1.0, (begin + _TOGETHER) / len(names)))
     unused = checkpoint.names - sources.keys() - ({HEAD} if tied else set())
     return NativeModel(kernels(), architecture, weights, unused)
+
+
+def _check_layers(path: Path, architecture: Architecture, checkpoint: Checkpoint) -> None:
+    """Before memory is taken for each layer that the configuration claims."""
+    last = f"{BASE_PREFIX}layers.{architecture.layers - 1}."
+    if not any(name.startswith(last) for name in checkpoint.names):
+        raise UnsupportedModelError(
+            f"the checkpoint in {str(path)!r} has no weights of layer {architecture.layers - 1}, "
+            f"but its configuration has {architecture.layers} layers. It is incomplete; download "
+            "the model again."
+        )
 
 
 def _is_tied(architecture: Architecture, checkpoint: Checkpoint) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from builtin_plugins.scheduler_continuous.in_flight import PrefixesInFlight
 from builtin_plugins.scheduler_continuous.lane import WaitingRequest
 from builtin_plugins.scheduler_continuous.plan import StepPlan
 from builtin_plugins.scheduler_continuous.queues import Queues
@@ -38,11 +39,18 @@ class AdmissionPass:
     A request starts when all its tokens fit into free blocks that no half-computed prompt
     still needs, even if the first chunk is smaller: two prompts that each hold half of the
     cache would only push each other out. With nothing running the first chunk is enough.
+
+    One whose prefix is being computed for another in this step is passed over: in the next one it
+    finds that in the cache.
     """
 
-    def __init__(self, queues: Queues, plan: StepPlan, most_per_row: int) -> None:
+    def __init__(
+        self, queues: Queues, plan: StepPlan, most_per_row: int, in_flight: PrefixesInFlight | None
+    ) -> None:
+        """`in_flight`: None where nothing is cached."""
         self._queues = queues
         self._plan = plan
+        self._in_flight = in_flight
         self._most_per_row = most_per_row
         self._owed: int | None = None
         """Blocks that half-computed prompts still need; None: not counted yet."""
@@ -71,6 +79,8 @@ class AdmissionPass:
         if request.request_id in self._plan.preempted:
             # Pushed out in this step: what is left is not for those behind it either.
             return _Outcome.NO_ROOM
+        if self._in_flight is not None and self._in_flight.has_prefix_of(request):
+            return _Outcome.PASSED_OVER
         admits = self._queues.policies.admit
         if self._fits_without_hits(request):
             # A search of the cache that a request held back would not use is saved.
@@ -130,6 +140,8 @@ class AdmissionPass:
         new = self._queues.start(entry, cached, end)
         self._plan.start(new, end - cached.num_tokens)
         self._started.add(new.request_id)
+        if self._in_flight is not None:
+            self._in_flight.add(entry.request, cached.num_tokens)
         self._owed = owed + self._blocks_to_come(new.slot)
 
     def _count_owed(self) -> int:

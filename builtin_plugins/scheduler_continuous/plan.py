@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from builtin_plugins.scheduler_continuous.running import RunningRequest
-from hookspecs.contracts.request_view import RequestTable
+from hookspecs.contracts.request_view import RequestTable, RequestView
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.step import BlockColumns, NewRequest, SchedulerOutput
 
@@ -79,6 +79,13 @@ class StepPlan:
         self._total = min(wanted, budget)
         self.budget = min(room, budget - self._total)
         return enough
+
+    def prompts(self) -> list[tuple[RequestView, int]]:
+        """Requests that go on with their prompt, each with its computed tokens."""
+        if self._total <= len(self.rows):  # one token each, at most
+            return []
+        rows = (self.scheduled > 1).nonzero()[0].tolist()
+        return [(self.rows[row].request, int(self.computed[row])) for row in rows]
 
     def outgrown(self, capacity: Int32Column) -> Sequence[tuple[int, int]]:
         """Rows whose tokens do not fit into the blocks they hold, in order, each with the tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from builtin_plugins.scheduler_continuous.admission import AdmissionPass
 from builtin_plugins.scheduler_continuous.growth import plan_running
+from builtin_plugins.scheduler_continuous.in_flight import PrefixesInFlight
 from builtin_plugins.scheduler_continuous.queues import Queues
 from hookspecs.contracts.request_view import RequestView
 from hookspecs.contracts.scheduler import Scheduler, SchedulerCapability, SchedulerContext
@@ -32,6 +33,8 @@ class ContinuousScheduler(Scheduler):
         self._max_num_batched_tokens = config.max_num_batched_tokens
         self._most_per_row = config.long_prefill_token_threshold or config.max_num_batched_tokens
         self._most_beside = context.prefill_beside_decode
+        self._block_size = context.config.cache.block_size
+        self._caches = context.config.cache.enable_prefix_caching
         self._queues = Queues(context)
 
     def add_request(self, request: RequestView) -> None:
@@ -49,7 +52,8 @@ class ContinuousScheduler(Scheduler):
         budget = queues.policies.cap_tokens(self._max_num_batched_tokens)
         plan = plan_running(queues, budget, self._most_per_row, self._most_beside)
         if len(queues.waiting) and not plan.preempted:
-            AdmissionPass(queues, plan, self._most_per_row).run()
+            in_flight = PrefixesInFlight(plan, self._block_size) if self._caches else None
+            AdmissionPass(queues, plan, self._most_per_row, in_flight).run()
         return plan.output()
 
     def update_from_output(self, scheduled: SchedulerOutput, applied: Int32Column) -> None:

@@ -53,7 +53,7 @@ static void position_task(void *context, int64_t begin, int64_t end, int thread)
 FW_EXPORT void layer_before(const layer *l, const shape *s, const buffers *b, int64_t tokens) {
     for (int64_t first = 0; first < tokens; first += b->block) {
         int64_t rows = tokens - first < b->block ? tokens - first : b->block;
-        norm_rows(b->x + first * s->hidden, NULL, rows, l->input_norm, s->eps, s->hidden,
+        norm_rows(b->x + first * s->hidden, rows, l->input_norm, s->eps, s->hidden,
                   b->normed, b->ld_normed);
         linear_forward(&l->qkv, b->normed, b->ld_normed, rows, b->qkv + first * l->qkv.out,
                        l->qkv.out, 0, b->scratch);
@@ -70,7 +70,7 @@ FW_EXPORT void layer_after(const layer *l, const shape *s, const buffers *b,
         float *x = b->x + first * s->hidden;
         linear_forward(&l->out, attention + first * l->out.in, l->out.in, rows, x, s->hidden, 1,
                        b->scratch);
-        norm_rows(x, NULL, rows, l->post_norm, s->eps, s->hidden, b->normed, b->ld_normed);
+        norm_rows(x, rows, l->post_norm, s->eps, s->hidden, b->normed, b->ld_normed);
         linear_forward(&l->gate_up, b->normed, b->ld_normed, rows, b->gate_up, b->ld_gate_up, 0,
                        b->scratch);
         gated_silu(b->gate_up, s->inner, b->ld_gate_up, rows);
@@ -78,8 +78,8 @@ FW_EXPORT void layer_after(const layer *l, const shape *s, const buffers *b,
     }
 }
 
-/* The final norm of x at `rows`: to[count, hidden]. */
-FW_EXPORT void final_norm(const shape *s, const buffers *b, const float *weight,
-                          const int64_t *rows, int64_t count, float *to) {
-    norm_rows(b->x, rows, count, weight, s->eps, s->hidden, to, s->hidden);
+/* The final norm of the first rows of x: to[count, hidden]. */
+FW_EXPORT void final_norm(const shape *s, const buffers *b, const float *weight, int64_t count,
+                          float *to) {
+    norm_rows(b->x, count, weight, s->eps, s->hidden, to, s->hidden);
 }

@@ -19,9 +19,7 @@ FW_INLINE void rms_norm(const float *x, const float *weight, float eps, int64_t 
 }
 
 typedef struct {
-    const float *x;
-    const int64_t *rows;
-    const float *weight;
+    const float *x, *weight;
     float eps;
     int64_t size;
     float *to;
@@ -31,16 +29,13 @@ typedef struct {
 static void norm_task(void *context, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const norm_work *n = context;
-    for (int64_t i = begin; i < end; i++) {
-        const float *x = n->x + (n->rows ? n->rows[i] : i) * n->size;
-        rms_norm(x, n->weight, n->eps, n->size, n->to + i * n->ldto);
-    }
+    for (int64_t i = begin; i < end; i++)
+        rms_norm(n->x + i * n->size, n->weight, n->eps, n->size, n->to + i * n->ldto);
 }
 
-/* to[count, size], its rows `ldto` apart: of x[.., size] the first `count` rows, or those at
- * `rows`. */
-static void norm_rows(const float *x, const int64_t *rows, int64_t count, const float *weight,
-                      float eps, int64_t size, float *to, int64_t ldto) {
-    norm_work work = {x, rows, weight, eps, size, to, ldto};
+/* x[count, size] to to[count, size], its rows `ldto` apart. */
+static void norm_rows(const float *x, int64_t count, const float *weight, float eps, int64_t size,
+                      float *to, int64_t ldto) {
+    norm_work work = {x, weight, eps, size, to, ldto};
     fw_parallel_for(norm_task, &work, count, 1 + 8192 / size);
 }
