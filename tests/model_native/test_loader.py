@@ -117,6 +117,9 @@ def test_configurations_that_are_refused(
         ({"intermediate_size": 0}, "has intermediate_size 0; it must be at least 1"),
         ({"num_key_value_heads": 0}, "has num_key_value_heads 0"),
         ({"num_attention_heads": 5}, "heads must be a multiple of kv heads"),
+        ({"head_dim": -8}, "heads of size -8 .* from 2 to 65536"),
+        ({"head_dim": 2**40}, "heads of size 1099511627776 .* from 2 to 65536"),
+        ({"num_hidden_layers": 10**9}, "no weights of layer 999999999"),
     ],
 )
 def test_sizes_that_are_refused(
