@@ -7,12 +7,14 @@ an object with `file` (path, size in bytes, mtime_ns) and `tensors`, each with i
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from builtin_plugins.model_native.formats import FLOAT32, GGUF_RECORD, INT4, INT8_GROUPED
 from builtin_plugins.model_native.gguf_blocks import BLOCK_TYPES, Bytes, Groups
@@ -31,9 +33,9 @@ class _File(msgspec.Struct):
 
 class _Tensor(msgspec.Struct):
     type: str
-    shape: tuple[int, ...]
-    offset: int
-    heads: int
+    shape: tuple[Annotated[int, Meta(ge=1)], ...]
+    offset: Annotated[int, Meta(ge=0)]
+    heads: Annotated[int, Meta(ge=0)]
 
 
 class _Record(msgspec.Struct):
@@ -76,10 +78,15 @@ class GgufTensors:
         block = BLOCK_TYPES.get(tensor.type) if tensor is not None else None
         if tensor is None or block is None:
             return None
+        if len(tensor.shape) != 2:
+            raise UnsupportedModelError(
+                f"the GGUF file {self._record.file.path!r} has {name!r} of shape {tensor.shape}; "
+                "needed is a matrix. It is damaged; download it again."
+            )
         rows, width = tensor.shape
         size = rows * width // block.weights * block.size
         data = self._mapped()[tensor.offset : tensor.offset + size]
-        if width % block.weights or len(data) != size:
+        if width % block.weights or rows % max(1, 2 * tensor.heads) or len(data) != size:
             raise UnsupportedModelError(
                 f"the GGUF file {self._record.file.path!r} has no {rows} rows of {width} weights "
                 f"for {name!r}. It is damaged; download it again."
@@ -95,8 +102,10 @@ class GgufTensors:
         """The file, mapped for as long as it is used, so that what was read takes no memory."""
         file = self._record.file
         try:
-            stat = Path(file.path).stat()
-            if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime_ns):
+            state = Path(file.path).stat()
+            if not stat.S_ISREG(state.st_mode):
+                raise OSError("it is no file")  # opening a pipe would wait
+            if (state.st_size, state.st_mtime_ns) != (file.size, file.mtime_ns):
                 raise OSError("it changed after it was found")
             return np.memmap(file.path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:

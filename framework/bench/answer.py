@@ -18,6 +18,9 @@ __all__ = ["Answer", "StreamAnswer", "WholeAnswer"]
 
 _KEPT: Final = 64 * 1024
 """Bytes of an error's body that are read."""
+_LINE: Final = 16 << 20
+"""Bytes that a line of a stream has at most: more is not what was asked for, and would fill the
+memory."""
 _SHOWN: Final = 200
 """Characters of an error's message."""
 
@@ -74,7 +77,7 @@ class Answer(ABC):
         self._status = status
 
     def body(self, data: bytes) -> None:
-        """See Receiver."""
+        """See Receiver. ConnectionError for a stream that is not worth reading on."""
         if self._status == 200:
             self._read(data)
         elif len(self._kept) < _KEPT:
@@ -147,6 +150,8 @@ class StreamAnswer(Answer):
     def _read(self, data: bytes) -> None:
         now = self._clock()
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LINE:
+            raise ConnectionError(f"a line of the stream has more than {_LINE} bytes")
         for line in lines:
             # Chunks are one line each; other fields, comments and blank lines tell nothing.
             if line.startswith(b"data:"):

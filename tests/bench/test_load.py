@@ -92,6 +92,14 @@ def test_how_bytes_are_cut_does_not_matter(junk: bytes, size: int) -> None:
     assert len(record.chunk_times) == 1
 
 
+def test_a_line_without_end_is_given_up() -> None:
+    reading = StreamAnswer(RequestRecord(scheduled=0.0), Clock())
+    reading.head(200, "text/event-stream")
+    with pytest.raises(ConnectionError, match="a line of the stream has more than 16777216 bytes"):
+        for _ in range(5):
+            reading.body(b"x" * (4 << 20))
+
+
 def test_latencies() -> None:
     report = report_of([record_of(2.0, 3.0, 3.5, tokens=3), record_of(4.0, tokens=1)])
     assert report.ttft_ms is not None and report.itl_ms is not None and report.e2e_ms is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,39 @@ def test_a_record_of_another_shape(tmp_path: Path) -> None:
     shape[0] //= 2
     path.write_text(json.dumps(record))
     with pytest.raises(UnsupportedModelError, match=r"embed_tokens.*needed is .*Remove the dir"):
+        load(model, "gguf")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("offset", -4096, r"gguf\.json' can not be read .*>= 0"),
+        ("heads", -1, r"gguf\.json' can not be read .*>= 0"),
+        ("shape", [-64, -64], r"gguf\.json' can not be read .*>= 1"),
+        ("shape", [1, 256, 256], "needed is a matrix"),
+        ("heads", 7, "It is damaged"),
+        ("offset", 2**62, "It is damaged"),
+    ],
+)
+def test_records_that_lie(field: str, value: Any, reason: str, tmp_path: Path) -> None:
+    model = _resolve(_write(tmp_path / "m.gguf", MIXED))
+    path = directory(model) / "gguf.json"
+    record = json.loads(path.read_text())
+    record["tensors"]["model.layers.0.self_attn.q_proj.weight"][field] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(UnsupportedModelError, match=reason):
+        load(model, "gguf")
+
+
+def test_a_record_of_a_pipe(tmp_path: Path) -> None:
+    model = _resolve(_write(tmp_path / "m.gguf", MIXED))
+    pipe, path = tmp_path / "pipe", directory(model) / "gguf.json"
+    os.mkfifo(pipe)
+    state = pipe.stat()
+    record = json.loads(path.read_text())
+    record["file"] = {"path": str(pipe), "size": state.st_size, "mtime_ns": state.st_mtime_ns}
+    path.write_text(json.dumps(record))
+    with pytest.raises(UnsupportedModelError, match="it is no file"):
         load(model, "gguf")
 
 

@@ -28,7 +28,7 @@ echo nothing > "$2"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert available() is None
     monkeypatch.setenv("FRAMEWORK_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "native"
+    return tmp_path / "cache" / "kernels"
 
 
 def counting_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -28,7 +28,7 @@ def built_library(name: str, source: Path, flags: Sequence[str]) -> Path:
     compiler = find_compiler()
     try:
         key = _key(name, source, compiler, flags)
-        root = cache_directory() / "native"
+        root = cache_directory() / "kernels"
         directory = root / key
         library = directory / f"{name}.so"
         for own in (root, directory):

@@ -103,7 +103,7 @@ def test_tokens_depend_on_nothing_but_the_request(launch: Launch) -> None:
     observer = Preemptions()
     small = {
         "scheduler": {"max_num_batched_tokens": 5, "max_num_seqs": 3},
-        "cache": {"num_blocks": 20, "block_size": 4},
+        "cache": {"num_blocks": 14, "block_size": 4},
     }
     with launch((observer,), **small) as engine:
         first = engine.generate(prompts, params)
