@@ -22,7 +22,11 @@ def engine() -> Iterator[Engine]:
 def test_it_lists_the_oldest_first_and_counts_the_rest(engine: Engine) -> None:
     for number in range(5):
         engine.engine.add_request(
-            f"r{number}", [40 + number, *PROMPT[1:]], greedy(8), tenant="ab"[number % 2], priority=number
+            f"r{number}",
+            [40 + number, *PROMPT[1:]],
+            greedy(8),
+            tenant="ab"[number % 2],
+            priority=number,
         )
     engine.engine.step()
     engine.engine.step()
