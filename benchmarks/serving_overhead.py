@@ -250,6 +250,7 @@ async def _compare(table: Table, name: str, turns: Sequence[OneTurn], repeats: i
         cells += [show(spread(rates[-1]), 0), *_told(kept[1:])]
     if len(rates) > 1:
         cells.append(show(ratios(*rates), 2))
+    cells += [""] * (len(table.columns) - len(cells))  # of a row without the peer
     facts = {"load": name, "turns": taken, "foreign_cores": watch.foreign}
     table.row(cells, facts)
 
