@@ -4,7 +4,7 @@ slots. Most steps after a step have the rows of that one. Core process, main thr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from framework.core.request_table import RequestTable
 
 __all__ = ["StepRows"]
+
+Column = TypeVar("Column", bound="NDArray[Any]")
 
 
 class StepRows:
@@ -95,6 +97,6 @@ class StepRows:
         )
 
 
-def _fixed(column: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
+def _fixed(column: Column) -> Column:
     column.flags.writeable = False
     return column
