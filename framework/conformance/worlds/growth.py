@@ -13,7 +13,10 @@ __all__ = ["bytes_kept"]
 
 ROUNDS: Final = ((1000, 0.5), (1000, 0.5), (2000, 0.5), (4000, 5.0))
 """Events of each round, of which the first only fills what has a bound; seconds in which threads
-may work off what they were given in it."""
+may work off what they were given in it. They begin anew as long as it becomes less."""
+PROGRESS_BYTES: Final = 1024
+LONGEST_S: Final = 40.0
+"""For a thread that writes to a slow disk, in all rounds."""
 
 
 def bytes_kept(
@@ -33,12 +36,15 @@ def bytes_kept(
         tracemalloc.start()
     try:
         first, kept = 0, 0.0
+        end = time.monotonic() + LONGEST_S
         for number, (count, settle_s) in enumerate(rounds):
             before = _traced()
             tell(first, count)
             first += count
-            deadline = time.monotonic() + settle_s
+            deadline, low = time.monotonic() + settle_s, float("inf")
             while (more := _traced() - before) >= count * enough and time.monotonic() < deadline:
+                if more <= low - PROGRESS_BYTES:
+                    low, deadline = more, min(end, time.monotonic() + settle_s)
                 # A thread may hold what it wrote last until it has something new to write.
                 tell(first, 1)
                 first += 1
