@@ -188,9 +188,10 @@ class AsyncClient:
     def _take(self) -> bool:
         """Take the next message; False when there is none."""
         received = self._links.receive()
-        if isinstance(received, EngineCoreOutputs):
-            self._ledger.settle(received)
-            self._outputs.append(received)
+        if isinstance(received, list):
+            for bundle in received:
+                self._ledger.settle(bundle)
+            self._outputs += received
             self._news.set()
         elif received is not None:
             # Who has the answer of a command sees what the outputs before it have changed.

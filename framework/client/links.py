@@ -43,7 +43,7 @@ __all__ = ["EngineLinks", "Received"]
 _LOOK_S: Final = 0.2
 """Between two looks whether a process that is waited for still lives."""
 
-Received: TypeAlias = EngineCoreOutputs | UtilityResult
+Received: TypeAlias = list[EngineCoreOutputs] | UtilityResult
 """What a caller of `receive` must handle; heartbeats and deaths are handled here."""
 
 
@@ -166,8 +166,9 @@ class EngineLinks:
                 self.lose_all(f"what it sent can not be read: {error}")
                 continue
             if kind is MessageKind.OUTPUTS:
-                self.vital_signs[body.engine_index].heard()
-                return cast(EngineCoreOutputs, body)
+                for bundle in body:
+                    self.vital_signs[bundle.engine_index].heard()
+                return cast(list[EngineCoreOutputs], body)
             if kind is MessageKind.UTILITY_RESULT:
                 return cast(UtilityResult, body)
             if kind is MessageKind.HEARTBEAT:
@@ -193,14 +194,16 @@ class EngineLinks:
 
     def _check(self, kind: MessageKind, body: Any) -> None:
         """TransportError for what can be decoded and still not be true."""
-        engine_index = getattr(body, "engine_index", 0)
-        if not 0 <= engine_index < len(self.vital_signs):
-            raise TransportError(f"it calls itself engine core {engine_index}")
-        if kind is MessageKind.OUTPUTS:
-            rows = len(body.handles)
-            counts = body.num_tokens.tolist()
-            lengths = (len(counts), len(body.finish_codes), sum(counts))
-            if lengths != (rows, rows, len(body.token_ids)):
+        bundles = body if kind is MessageKind.OUTPUTS else ()
+        for part in bundles or (body,):
+            engine_index = getattr(part, "engine_index", 0)
+            if not 0 <= engine_index < len(self.vital_signs):
+                raise TransportError(f"it calls itself engine core {engine_index}")
+        for bundle in bundles:
+            rows = len(bundle.handles)
+            counts = bundle.num_tokens.tolist()
+            lengths = (len(counts), len(bundle.finish_codes), sum(counts))
+            if lengths != (rows, rows, len(bundle.token_ids)):
                 raise TransportError(f"columns of a bundle have wrong lengths: {lengths}")
 
     def plugin_calls(self) -> list[PluginCallStats]:

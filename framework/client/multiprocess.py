@@ -13,7 +13,7 @@ import numpy as np
 from framework.client.base import EngineCoreClient
 from framework.client.calls import merged, new_call_id, result_of
 from framework.client.ledger import RequestLedger
-from framework.client.links import EngineLinks
+from framework.client.links import EngineLinks, Received
 from framework.core.commands import check_arguments, command_of
 from framework.core.info import EngineInfo
 from hookspecs.errors import EngineDeadError
@@ -50,7 +50,7 @@ class MultiprocessClient(EngineCoreClient):
         self._engines = range(num_engines)
         self._close: Callable[[], None] | None = close
         self._waiting: deque[EngineCoreOutputs] = deque()
-        """Outputs that came while a command was waited for."""
+        """Outputs that have come."""
         self._silent = False
         """Nothing came the last time that something was waited for."""
 
@@ -75,12 +75,12 @@ class MultiprocessClient(EngineCoreClient):
                 self._links.send_abort(engine_index, own, reason)
 
     def get_outputs(self) -> EngineCoreOutputs:
+        if not self._waiting:
+            if self.has_unfinished():
+                self._receive()
+            self._silent = not self._waiting
         if self._waiting:
             return self._waiting.popleft()
-        received = self._receive() if self.has_unfinished() else None
-        self._silent = received is None
-        if isinstance(received, EngineCoreOutputs):
-            return received
         # Nothing for a while: the caller may look for interrupts, and whether it is stuck.
         return EngineCoreOutputs(
             handles=np.empty(0, np.int64),
@@ -116,11 +116,9 @@ class MultiprocessClient(EngineCoreClient):
                 self._links.send_command(engine_index, call_id, name, arguments)
         answers: dict[int, UtilityResult] = {}
         while len(answers) < len(calls):
-            received = self._receive()
-            if isinstance(received, UtilityResult) and received.call_id in calls:
-                answers[received.call_id] = received
-            else:
-                self._keep(received)
+            answer = self._receive()
+            if answer is not None and answer.call_id in calls:
+                answers[answer.call_id] = answer
         return merged([result_of(arguments, answers[call_id]) for call_id in calls])
 
     def shutdown(self) -> None:
@@ -130,17 +128,15 @@ class MultiprocessClient(EngineCoreClient):
                 self._links.mark_dead(engine_index, "it was shut down")
             close()
 
-    def _receive(self) -> EngineCoreOutputs | UtilityResult | None:
-        """The next message, or None after a while. EngineDeadError once one is gone and its
-        messages have been read."""
+    def _receive(self) -> UtilityResult | None:
+        """Wait a while for the next message: outputs, which are kept, or the answer of a command.
+        EngineDeadError once one is gone and its messages have been read."""
         if self._close is None:
             raise EngineDeadError("the engine was shut down")
         received = self._links.receive(_LOOK_S)
-        if isinstance(received, EngineCoreOutputs):
-            self._ledger.settle(received)
         if received is None:
             self._check_alive()
-        return received
+        return self._take(received)
 
     @contextlib.contextmanager
     def _reason_of_failure(self) -> Iterator[None]:
@@ -150,12 +146,17 @@ class MultiprocessClient(EngineCoreClient):
             yield
         except EngineDeadError:
             for _ in range(_LOOKS_FOR_REASON):
-                self._keep(self._receive())
+                self._receive()
             raise
 
-    def _keep(self, received: EngineCoreOutputs | UtilityResult | None) -> None:
-        if isinstance(received, EngineCoreOutputs):
-            self._waiting.append(received)
+    def _take(self, received: Received | None) -> UtilityResult | None:
+        """Keep outputs; give an answer back."""
+        if not isinstance(received, list):
+            return received
+        for bundle in received:
+            self._ledger.settle(bundle)
+        self._waiting += received
+        return None
 
     def _check_alive(self) -> None:
         if self._close is None:
@@ -165,7 +166,5 @@ class MultiprocessClient(EngineCoreClient):
         except EngineDeadError:
             # What it has sent and nobody has read: outputs, and maybe why it ends.
             while (received := self._links.receive()) is not None:
-                if isinstance(received, EngineCoreOutputs):
-                    self._ledger.settle(received)
-                self._keep(received)
+                self._take(received)
             self._links.check_all_alive()

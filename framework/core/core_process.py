@@ -60,8 +60,8 @@ class EngineCoreProcess:
         self._drained: Future[Any] | None = None
         self._answers: list[tuple[int, UtilityResult]] = []
         """Of commands that are done."""
-        self._unsent: list[tuple[int, EngineCoreOutputs]] = []
-        """Outputs, by client index, since `_sent_at`."""
+        self._unsent: dict[int, list[EngineCoreOutputs]] = {}
+        """Outputs since `_sent_at`, by client index."""
         self._sent_at = 0.0
         self.wave = 0
         """The wave of data-parallel engines that this one is in."""
@@ -76,7 +76,8 @@ class EngineCoreProcess:
                     self._progress.begins()
                     outputs = self._core.step()
                     self._progress.ends()
-                    self._unsent += outputs.items()
+                    for client_index, bundle in outputs.items():
+                        self._unsent.setdefault(client_index, []).append(bundle)
             finally:
                 self._tell()
 
@@ -177,9 +178,9 @@ class EngineCoreProcess:
         )
 
     def _send_outputs(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        for client_index, outputs in unsent:
-            self._sender.outputs(client_index, outputs)
+        unsent, self._unsent = self._unsent, {}
+        for client_index, bundles in unsent.items():
+            self._sender.outputs(client_index, bundles)
         self._sent_at = time.monotonic()
 
     def _command(self, arguments: CommandArguments) -> Future[Any]:

@@ -51,7 +51,7 @@ from hookspecs.types.step import SchedulerOutput
 __all__ = ["EngineCore"]
 
 logger = logging.getLogger("framework.core")
-_BLOCKS_CHECKED_A_STEP = 64
+_BLOCKS_CHECKED_A_STEP = 8
 
 
 class _GivenUp(NamedTuple):

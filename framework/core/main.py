@@ -113,7 +113,7 @@ def _serve(
         inputs,
         prepare=core.prepare,
         refuse=lambda client, handle, why: sender.outputs(
-            client, refusal(start.engine_index, client, handle, why)
+            client, [refusal(start.engine_index, client, handle, why)]
         ),
         answer=sender.result,
         failed=lambda error: inputs.put(ThreadFailed(error)),

@@ -59,9 +59,9 @@ class Sender:
         self._lock = threading.RLock()
         self._closed = False
 
-    def outputs(self, client_index: int, outputs: EngineCoreOutputs) -> None:
-        """News of requests."""
-        self._send(MessageKind.OUTPUTS, outputs, (client_index,))
+    def outputs(self, client_index: int, bundles: list[EngineCoreOutputs]) -> None:
+        """News of requests, of one step or several, in order."""
+        self._send(MessageKind.OUTPUTS, bundles, (client_index,))
 
     def result(self, client_index: int, result: UtilityResult) -> None:
         """The answer to a command."""
@@ -101,21 +101,24 @@ class Sender:
         try:
             with self._lock:
                 if not self._closed:
-                    frames = self._encode(kind, message)
-                    for client in clients:
-                        send = self._sockets[client].send
-                        for frame in frames[:-1]:
-                            send(frame, _MORE, copy=False)
-                        send(frames[-1], _LAST, copy=False)
+                    for frames in self._encode(kind, message):
+                        for client in clients:
+                            send = self._sockets[client].send
+                            for frame in frames[:-1]:
+                                send(frame, _MORE, copy=False)
+                            send(frames[-1], _LAST, copy=False)
         except Exception as error:
             logger.critical("a message to a front end can not be sent", exc_info=error)
             self._failed(error)
 
-    def _encode(self, kind: MessageKind, message: Any) -> list[Buffer]:
+    def _encode(self, kind: MessageKind, message: Any) -> list[list[Buffer]]:
+        """The frames of a message, or of each of those that are sent in its place."""
         try:
-            return encode_message(self._encoder, kind, message)
+            return [encode_message(self._encoder, kind, message)]
         except Exception as error:
-            return self._unsendable(kind, message, error)
+            if kind is MessageKind.OUTPUTS and len(message) > 1:
+                return [frames for one in message for frames in self._encode(kind, [one])]
+            return [self._unsendable(kind, message, error)]
 
     def _unsendable(self, kind: MessageKind, message: Any, error: Exception) -> list[Buffer]:
         """What plugins made can hold what has no form as a message: the result of a command, the
@@ -126,9 +129,10 @@ class Sender:
                 error_type="CommandError",
                 error=f"it was done, but its result can not be sent: {printable(describe(error))}",
             )
-        elif isinstance(message, EngineCoreOutputs):
-            message, failed = without_extras(message, printable(describe(error)))
-            self._give_up(message.client_index, failed)
+        elif kind is MessageKind.OUTPUTS:
+            bundle, failed = without_extras(message[0], printable(describe(error)))
+            self._give_up(bundle.client_index, failed)
+            message = [bundle]
         else:
             raise error
         return encode_message(self._encoder, kind, message)

@@ -59,7 +59,7 @@ class MessageKind(bytes, Enum):
     HELLO = b"\x10"
     """Hello; the first message of an engine core"""
     OUTPUTS = b"\x11"
-    """EngineCoreOutputs"""
+    """list[EngineCoreOutputs]: of one step or several, in order"""
     UTILITY_RESULT = b"\x12"
     """UtilityResult"""
     HEARTBEAT = b"\x13"
@@ -138,7 +138,7 @@ _BODIES: Final[dict[MessageKind, Any]] = {
     MessageKind.START_DP_WAVE: StartWave,
     MessageKind.UTILITY: UtilityCall,
     MessageKind.HELLO: Hello,
-    MessageKind.OUTPUTS: EngineCoreOutputs,
+    MessageKind.OUTPUTS: list[EngineCoreOutputs],
     MessageKind.UTILITY_RESULT: UtilityResult,
     MessageKind.HEARTBEAT: Heartbeat,
     MessageKind.DEAD: EngineDead,

@@ -62,11 +62,11 @@ def engine(links: EngineLinks) -> Iterator[zmq.Socket[bytes]]:
 
 
 WRONG = {
-    "engine index": (MessageKind.OUTPUTS, outputs(engine_index=7)),
-    "negative engine index": (MessageKind.OUTPUTS, outputs(engine_index=-1)),
-    "codes": (MessageKind.OUTPUTS, outputs(finish_codes=np.zeros(5, np.int8))),
-    "counts": (MessageKind.OUTPUTS, outputs(num_tokens=np.ones(1, np.int32))),
-    "tokens": (MessageKind.OUTPUTS, outputs(token_ids=np.empty(0, np.int32))),
+    "engine index": (MessageKind.OUTPUTS, [outputs(), outputs(engine_index=7)]),
+    "negative engine index": (MessageKind.OUTPUTS, [outputs(engine_index=-1)]),
+    "codes": (MessageKind.OUTPUTS, [outputs(finish_codes=np.zeros(5, np.int8))]),
+    "counts": (MessageKind.OUTPUTS, [outputs(num_tokens=np.ones(1, np.int32)), outputs()]),
+    "tokens": (MessageKind.OUTPUTS, [outputs(token_ids=np.empty(0, np.int32))]),
     "heartbeat": (
         MessageKind.HEARTBEAT,
         Heartbeat(engine_index=9, state=EngineState.RUNNING, step=1),
@@ -101,7 +101,7 @@ def test_a_death_is_noted_whatever_the_last_message_was(
         client = AsyncClient(links, INFO, num_engines=1)
         client.start()
         monkeypatch.setattr(links, "receive", broken)
-        engine.send_multipart(encode_message(Encoder(), MessageKind.OUTPUTS, outputs()))
+        engine.send_multipart(encode_message(Encoder(), MessageKind.OUTPUTS, [outputs()]))
         with pytest.raises(EngineDeadError):
             await asyncio.wait_for(client.get_outputs(), 10)
         client.engine_died(0, "it was killed")

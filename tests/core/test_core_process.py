@@ -66,8 +66,8 @@ class _Sender:
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
-    def outputs(self, client_index: int, outputs: Any) -> None:
-        self.log.append(f"send {outputs}")
+    def outputs(self, client_index: int, bundles: list[Any]) -> None:
+        self.log += [f"send {bundle}" for bundle in bundles]
 
     def result(self, client_index: int, result: Any) -> None:
         self.log.append("send answer")

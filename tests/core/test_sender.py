@@ -101,21 +101,36 @@ def bench() -> Any:
 
 
 def test_a_bundle_that_is_too_large_goes_without_what_makes_it_so(bench: Bench) -> None:
-    bench.sender.outputs(0, bundle(5))
-    _, small = bench.receive()
+    bench.sender.outputs(0, [bundle(5)])
+    _, (small,) = bench.receive()
     assert small.logprobs is not None and bench.given_up == []
-    bench.sender.outputs(0, bundle(5000))
-    _, large = bench.receive()
+    bench.sender.outputs(0, [bundle(5000)])
+    _, (large,) = bench.receive()
     assert large.finish_codes.tolist() == [-1, ERROR, 1]
     assert bench.given_up == [(0, [11])]
     assert not bench.failures
 
 
+def test_of_several_bundles_only_the_one_that_is_too_large_loses_something(bench: Bench) -> None:
+    bench.sender.outputs(0, [bundle(5), bundle(5000), bundle(5)])
+    received = [bench.receive()[1] for _ in range(3)]
+    assert [[one.logprobs is None for one in bundles] for bundles in received] == [
+        [False],
+        [True],
+        [False],
+    ]
+    assert bench.given_up == [(0, [11])]
+    bench.sender.outputs(0, [bundle(5), bundle(6)])
+    _, together = bench.receive()
+    assert [int(one.logprobs.counts[0]) for one in together] == [5, 6]
+    assert not bench.failures
+
+
 def test_the_last_words_are_sent_after_a_failure_and_nothing_after_them(bench: Bench) -> None:
-    bench.sender.outputs(0, cast(EngineCoreOutputs, object()))
+    bench.sender.outputs(0, [cast(EngineCoreOutputs, object())])
     assert len(bench.failures) == 1
     bench.sender.close(EngineDead(engine_index=0, error_type="StepError", error="why"))
-    bench.sender.outputs(0, bundle(1))
+    bench.sender.outputs(0, [bundle(1)])
     for client in (0, 1):
         kind, body = bench.receive(client)
         assert kind is MessageKind.DEAD and body.error == "why"
@@ -150,17 +165,19 @@ def test_the_steady_bundle_is_two_small_frames() -> None:
     frames = encode_message(
         Encoder(),
         MessageKind.OUTPUTS,
-        EngineCoreOutputs(
-            handles=np.arange(rows),
-            num_tokens=np.ones(rows, np.int32),
-            token_ids=np.arange(rows, dtype=np.int32),
-            finish_codes=np.full(rows, -1, np.int8),
-            timestamp=1.0,
-        ),
+        [
+            EngineCoreOutputs(
+                handles=np.arange(rows),
+                num_tokens=np.ones(rows, np.int32),
+                token_ids=np.arange(rows, dtype=np.int32),
+                finish_codes=np.full(rows, -1, np.int8),
+                timestamp=1.0,
+            )
+        ],
     )
     assert len(frames) == 2
     assert sum(map(len, frames)) < rows * (8 + 4 + 4 + 1) + 200
-    _, back = MessageDecoder(CORE_TO_FRONTEND).decode(frames)
+    _, (back,) = MessageDecoder(CORE_TO_FRONTEND).decode(frames)
     assert [row.token_ids for row in back.rows()] == [[token] for token in range(rows)]
 
 
@@ -172,5 +189,5 @@ def test_a_state_that_can_not_be_told_is_a_failure_and_not_silence(bench: Bench)
     bench.sender.sign_of_life()
     bench.sender.state()
     assert [str(failure) for failure in bench.failures] == ["no report"] * 2
-    bench.sender.outputs(0, bundle(5))
+    bench.sender.outputs(0, [bundle(5)])
     assert bench.receive()[0] is MessageKind.OUTPUTS

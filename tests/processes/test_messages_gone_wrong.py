@@ -56,11 +56,14 @@ def _add(linked: Linked, *requests: dict[str, Any]) -> None:
 
 def _end_of(linked: Linked, handle: int) -> EngineCoreOutputs:
     while True:
-        received = _next(linked)
-        if isinstance(received, EngineCoreOutputs) and handle in received.handles:
-            row = received.handles.tolist().index(handle)
-            if received.finish_codes[row] >= 0:
-                return received
+        for bundle in _bundles(_next(linked)):
+            for row in bundle.rows():
+                if row.handle == handle and row.finish_reason is not None:
+                    return bundle
+
+
+def _bundles(received: Any) -> list[EngineCoreOutputs]:
+    return received if isinstance(received, list) else []
 
 
 def _assert_serves(linked: Linked, handle: int) -> None:
@@ -102,10 +105,10 @@ def test_wrong_and_right_requests_come_in_any_order(linked: Linked) -> None:
         _add(linked, _request(handle + 1))
     reasons: dict[int, int] = {}
     while len(reasons) < 20:
-        received = _next(linked)
-        for handle, code in zip(received.handles, received.finish_codes, strict=True):
-            if code >= 0:
-                reasons[int(handle)] = int(code)
+        for bundle in _next(linked):
+            for handle, code in zip(bundle.handles, bundle.finish_codes, strict=True):
+                if code >= 0:
+                    reasons[int(handle)] = int(code)
     assert [reasons[handle] for handle in range(1, 21)] == [
         FinishReason.ERROR,
         FinishReason.LENGTH,

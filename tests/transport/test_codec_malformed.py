@@ -130,7 +130,7 @@ def valid_messages() -> list[list[Buffer]]:
     )
     return [
         encode_message(encoder, MessageKind.ADD, [request]),
-        encode_message(encoder, MessageKind.OUTPUTS, outputs),
+        encode_message(encoder, MessageKind.OUTPUTS, [outputs]),
         encode_utility(encoder, 1, "update_weights", {"tensors": {"a": np.ones((2, 40))}}),
     ]
 
