@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,12 @@ import torch
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from builtin_plugins.model_native.config_values import check_values
+from builtin_plugins.model_native.support import read_config
 from hookspecs.errors import UnsupportedModelError
 
 __all__ = ["Architecture", "read_architecture"]
 
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-)
 _MOST_HEAD_SIZE = 2**16
 
 
@@ -63,18 +58,11 @@ class Architecture:
 
 def read_architecture(path: Path) -> Architecture:
     """Of a directory that `check_support` has passed. UnsupportedModelError."""
+    check_values(read_config(path), path / "config.json")
     try:
         config: Any = AutoConfig.from_pretrained(path, local_files_only=True)
     except Exception as error:
-        raise UnsupportedModelError(
-            f"the configuration in {str(path)!r} can not be read: {type(error).__name__}: {error}"
-        ) from error
-    for name in _SIZES:
-        if getattr(config, name) < 1:
-            raise UnsupportedModelError(
-                f"the configuration in {str(path)!r} has {name} {getattr(config, name)}; it must "
-                "be at least 1"
-            )
+        raise _unreadable(path, error) from error
     kind: str = config.model_type
     head_size = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
@@ -87,11 +75,26 @@ def read_architecture(path: Path) -> Architecture:
             f"kv heads, and their size even, from 2 to {_MOST_HEAD_SIZE}"
         )
     attention_bias = bool(getattr(config, "attention_bias", False)) and kind != "mistral"
-    frequencies, rope_scale = _rope(config, head_size)
+    try:
+        frequencies, rope_scale = _rope(config, head_size)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    if not (torch.isfinite(frequencies).all() and math.isfinite(rope_scale)):
+        raise UnsupportedModelError(
+            f"the configuration in {str(path)!r} has rope_parameters {config.rope_parameters!r}, "
+            "whose angles are no finite numbers. Correct the file or download the model again."
+        )
     if 2 * len(frequencies) != head_size:
         raise UnsupportedModelError(
             f"the configuration in {str(path)!r} turns {2 * len(frequencies)} elements of each "
             f"head of {head_size}; all of them must be turned"
+        )
+    windows = _windows(config, kind)
+    if len(windows) != config.num_hidden_layers:
+        raise UnsupportedModelError(
+            f"the configuration in {str(path)!r} has {len(windows)} layer_types for "
+            f"{config.num_hidden_layers} layers; it must have one for each. Correct the file or "
+            "download the model again."
         )
     return Architecture(
         name=config.architectures[0],
@@ -108,9 +111,17 @@ def read_architecture(path: Path) -> Architecture:
         mlp_bias=kind == "llama" and config.mlp_bias,
         head_norms=kind == "qwen3",
         tied=bool(config.tie_word_embeddings),
-        windows=_windows(config, kind),
+        windows=windows,
         frequencies=frequencies,
         rope_scale=rope_scale,
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> UnsupportedModelError:
+    said = " ".join(str(error).split()).rstrip(".")
+    return UnsupportedModelError(
+        f"the configuration in {str(path)!r} can not be read: {type(error).__name__}: {said}. "
+        "Correct the file or download the model again."
     )
 
 

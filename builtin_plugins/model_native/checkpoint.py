@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -27,19 +27,21 @@ class Checkpoint:
         """UnsupportedModelError for files that can not be read."""
         self._places: dict[str, tuple[Path, str]] = {}
         """Name to file and name in it."""
+        shapes: dict[str, torch.Size] = {}
         single = path / _SINGLE
         files = [single] if single.is_file() else _indexed(path / _INDEX)
         for file in files:
             with _opened(file) as opened:
                 for name in opened.keys():  # noqa: SIM118
                     self._places[name] = file, name
+                    shapes[name] = torch.Size(opened.get_slice(name).get_shape())
         if not any(name.startswith(BASE_PREFIX) for name in self._places):
-            self._places = {
-                name if name.startswith("lm_head.") else BASE_PREFIX + name: place
-                for name, place in self._places.items()
-            }
+            self._places = {_prefixed(name): place for name, place in self._places.items()}
+            shapes = {_prefixed(name): shape for name, shape in shapes.items()}
         self.names = frozenset(self._places)
         """Of all tensors."""
+        self.shapes: Mapping[str, torch.Size] = shapes
+        """Of all tensors, as the files say that hold them."""
 
     def tensors(self, names: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """Each name with its tensor, which is mapped into memory: it is to be used at once. Files
@@ -60,8 +62,14 @@ class Checkpoint:
                     yield name, tensor
 
 
+def _prefixed(name: str) -> str:
+    return name if name.startswith("lm_head.") else BASE_PREFIX + name
+
+
 def _opened(file: Path) -> safe_open:
     try:
+        if not file.is_file():
+            raise OSError("it is no file")  # opening a pipe would wait
         return safe_open(file, framework="pt")
     except (OSError, SafetensorError) as error:
         raise _unreadable(file, error) from error

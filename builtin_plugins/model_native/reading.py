@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from builtin_plugins.model_native.architecture import Architecture, read_architecture
-from builtin_plugins.model_native.checkpoint import BASE_PREFIX, Checkpoint
+from builtin_plugins.model_native.checkpoint import Checkpoint
 from builtin_plugins.model_native.formats import GGUF
 from builtin_plugins.model_native.gguf_tensors import GgufTensors
 from builtin_plugins.model_native.library import kernels
@@ -28,11 +28,19 @@ def read_model(
     """UnsupportedModelError for files that are incomplete or do not fit."""
     architecture = read_architecture(path)
     checkpoint = Checkpoint(path)
-    _check_layers(path, architecture, checkpoint)
     tied = _is_tied(architecture, checkpoint)
     gguf = GgufTensors(path) if quantization == GGUF else None
-    weights = Weights(kernels(), architecture, quantization, gguf, tied=tied)
-    sources = _sources(path, architecture, checkpoint, weights, tied)
+    sources: dict[str, str] = {}
+    """Name in the checkpoint to name of the parameter."""
+
+    def expect(parameter: str, shape: torch.Size) -> None:
+        name = parameter
+        if tied and parameter == EMBEDDING and EMBEDDING not in checkpoint.names:
+            name = HEAD
+        _check_shape(path, architecture, checkpoint, name, shape)
+        sources[name] = parameter
+
+    weights = Weights(kernels(), architecture, quantization, gguf, expect, tied=tied)
     names = list(sources)
     progress("loading weights", 0.0)
     for begin in range(0, len(names), _TOGETHER):
@@ -41,17 +49,6 @@ def read_model(
         progress("loading weights", min(1.0, (begin + _TOGETHER) / len(names)))
     unused = checkpoint.names - sources.keys() - ({HEAD} if tied else set())
     return NativeModel(kernels(), architecture, weights, unused)
-
-
-def _check_layers(path: Path, architecture: Architecture, checkpoint: Checkpoint) -> None:
-    """Before memory is taken for each layer that the configuration claims."""
-    last = f"{BASE_PREFIX}layers.{architecture.layers - 1}."
-    if not any(name.startswith(last) for name in checkpoint.names):
-        raise UnsupportedModelError(
-            f"the checkpoint in {str(path)!r} has no weights of layer {architecture.layers - 1}, "
-            f"but its configuration has {architecture.layers} layers. It is incomplete; download "
-            "the model again."
-        )
 
 
 def _is_tied(architecture: Architecture, checkpoint: Checkpoint) -> bool:
@@ -63,22 +60,22 @@ def _is_tied(architecture: Architecture, checkpoint: Checkpoint) -> bool:
     return torch.equal(first, second)
 
 
-def _sources(
-    path: Path, architecture: Architecture, checkpoint: Checkpoint, weights: Weights, tied: bool
-) -> dict[str, str]:
-    """Name in the checkpoint to name of the parameter, of all parameters."""
-    sources = {name: name for name in weights.parameters}
-    if tied and EMBEDDING not in checkpoint.names and HEAD in checkpoint.names:
-        del sources[EMBEDDING]
-        sources[HEAD] = EMBEDDING
-    missing = sorted(sources.keys() - checkpoint.names)
-    if missing:
+def _check_shape(
+    path: Path, architecture: Architecture, checkpoint: Checkpoint, name: str, shape: torch.Size
+) -> None:
+    found = checkpoint.shapes.get(name)
+    if found is None:
         raise UnsupportedModelError(
-            f"the checkpoint in {str(path)!r} lacks {len(missing)} weights that "
-            f"{architecture.name} needs, for example {missing[0]!r}. It is incomplete, or of a "
-            "model with another head; use a causal language model's checkpoint."
+            f"the checkpoint in {str(path)!r} lacks the weight {name!r} that "
+            f"{architecture.name} with {architecture.layers} layers needs. It is incomplete, or of "
+            "a model with another head; use a causal language model's checkpoint."
         )
-    return sources
+    if found != shape:
+        raise UnsupportedModelError(
+            f"the checkpoint in {str(path)!r} has {name!r} of shape {tuple(found)}; needed is "
+            f"{tuple(shape)}, as the sizes in its config.json say. Correct that file or download "
+            "the model again."
+        )
 
 
 def _write(
@@ -86,9 +83,11 @@ def _write(
 ) -> None:
     parameter = weights.parameters[target]
     if not tensor.dtype.is_floating_point or tensor.shape != parameter.shape:
+        # The file may have changed since its shapes were read.
         raise UnsupportedModelError(
             f"the checkpoint's {name!r} is {tensor.dtype} {tuple(tensor.shape)}; needed is a "
-            f"floating-point type and {tuple(parameter.shape)}, as its configuration says"
+            f"floating-point type and {tuple(parameter.shape)}. Use a checkpoint that is not "
+            "quantized."
         )
     if gguf is not None and parameter.write_groups is not None:
         groups = gguf.groups(name)

@@ -41,10 +41,13 @@ class Weights:
         architecture: Architecture,
         quantization: str | None,
         gguf: GgufTensors | None,
+        expect: Callable[[str, torch.Size], None],
         *,
         tied: bool,
     ) -> None:
-        """`tied`: the head's weights are the embedding's, and lie in memory once."""
+        """`expect` is told the name and shape of each parameter before memory is taken for it, and
+        raises if there is no such tensor. `tied`: the head's weights are the embedding's, and lie
+        in memory once."""
         self.parameters: dict[str, Parameter] = {}
         """By names of checkpoints, in the order in which they are used; a tied one is under
         EMBEDDING."""
@@ -52,6 +55,7 @@ class Weights:
         self._architecture = architecture
         self._quantization = quantization
         self._gguf = gguf
+        self._expect = expect
         self._memory = Memory()
         self._linears: list[PackedLinear] = []
         """Keeps alive what the structures point to."""
@@ -102,6 +106,7 @@ class Weights:
     def _values(self, name: str, *shape: int) -> torch.Tensor:
         """A parameter that lies as it is in checkpoints, float32."""
         size = torch.Size(shape)
+        self._expect(name, size)
         values = self._memory.take(4 * size.numel()).view(torch.float32).view(size)
         self.parameters[name] = Parameter(size, values.copy_)
         return values
@@ -111,6 +116,10 @@ class Weights:
     ) -> PackedLinear:
         """One layer of several modules of the checkpoint, by name: their output features follow
         each other."""
+        for name, out in parts.items():
+            self._expect(f"{name}.weight", torch.Size((out, in_features)))
+            if bias:
+                self._expect(f"{name}.bias", torch.Size((out,)))
         made = PackedLinear(
             self._kernels,
             linear_format(self._quantization, head=head)

@@ -39,7 +39,8 @@ class GgufSource(ModelSource):
         refuse_revision(name, revision)
         path = local_path("model", name)
         if not path.is_file():
-            state = "a directory" if path.is_dir() else "missing"
+            known = "a directory" if path.is_dir() else "no regular file"
+            state = known if path.exists() else "missing"
             raise ModelNotFoundError(
                 f"model {name!r}: needed is a GGUF file, but {str(path)!r} is {state}. "
                 "Check the spelling and the current directory."

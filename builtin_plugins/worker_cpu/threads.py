@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import weakref
 from pathlib import Path
 
 import torch
 
 from framework.sdk import native
 
-__all__ = ["set_compute_threads", "usable_cores"]
+__all__ = ["free_compute_threads", "set_compute_threads", "usable_cores"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 
+logger = logging.getLogger("framework.worker")
 
-def set_compute_threads(threads: int | None) -> int:
+_given: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+"""What each worker that lives in this process was given."""
+
+
+def set_compute_threads(threads: int | None, worker: object) -> int:
     """Let both use `threads`, or by default one for each usable core, but no more than torch would
-    (OMP_NUM_THREADS); returns how many. For the whole process."""
+    (OMP_NUM_THREADS); returns how many. For the whole process: a warning if another worker that
+    lives in it was given another number."""
     if threads is None:
         threads = min(torch.get_num_threads(), usable_cores())
+    _given.pop(worker, None)
+    others = sorted({number for number in list(_given.values()) if number != threads})
+    if others:
+        logger.warning(
+            "executor.threads: all engines of this process compute with %d threads from now on, "
+            "since they share them; another one here was started with %s. Give all the same "
+            "number, or run each in a process of its own (engine.process = separate)",
+            threads,
+            " and one with ".join(map(str, others)),
+        )
     torch.set_num_threads(threads)
     native.set_num_threads(threads)
+    _given[worker] = threads
     return threads
+
+
+def free_compute_threads(worker: object) -> None:
+    """`worker` computes no more. Those that are left keep the number that was set last."""
+    _given.pop(worker, None)
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:

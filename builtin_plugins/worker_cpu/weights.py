@@ -104,6 +104,8 @@ def _indexed(index: Path) -> list[str]:
 
 
 def _read(file: Path) -> dict[str, torch.Tensor]:
+    if file.exists() and not file.is_file():  # opening a pipe would wait
+        raise _invalid("path", f"{str(file)!r} is no regular file; give a {_SUFFIX} file")
     try:
         with safe_open(file, framework="pt") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

@@ -21,7 +21,7 @@ from builtin_plugins.worker_cpu.memory import (
 )
 from builtin_plugins.worker_cpu.profile import TraceRecorder
 from builtin_plugins.worker_cpu.runner import CpuModelRunner
-from builtin_plugins.worker_cpu.threads import set_compute_threads
+from builtin_plugins.worker_cpu.threads import free_compute_threads, set_compute_threads
 from builtin_plugins.worker_cpu.weights import given_tensors
 from framework.sdk import native
 from framework.sdk.logits_processors import LogitsProcessors
@@ -31,7 +31,12 @@ from hookspecs.contracts.attention import AttentionBackend, AttentionCapability
 from hookspecs.contracts.logits import SamplerContext
 from hookspecs.contracts.model import LoadedModel
 from hookspecs.contracts.worker import Worker, WorkerCapability, WorkerContext, command
-from hookspecs.errors import CommandError, ProviderNotFoundError, UnsupportedModelError
+from hookspecs.errors import (
+    CommandError,
+    ConfigError,
+    ProviderNotFoundError,
+    UnsupportedModelError,
+)
 from hookspecs.types.control import WakeTag
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
@@ -86,7 +91,7 @@ class CpuWorker(Worker):
         return _PREFILL_BESIDE_DECODE
 
     def init_device(self) -> None:
-        self._threads = set_compute_threads(self.context.config.executor.threads)
+        self._threads = set_compute_threads(self.context.config.executor.threads, self)
 
     def load_model(self) -> None:
         """UnsupportedModelError also when the attention backend lacks what the model needs."""
@@ -137,6 +142,14 @@ class CpuWorker(Worker):
                 device=_DEVICE,
             )
         )
+        try:
+            batch = InputBatch(kv_config, max_num_seqs, self.context.max_model_len)
+        except MemoryError as error:
+            raise ConfigError(
+                f"the batch of {max_num_seqs} requests (scheduler.max_num_seqs) of up to "
+                f"{self.context.max_model_len} tokens (model.max_model_len) does not fit into "
+                f"memory: {error}. Lower one of them."
+            ) from error
         self._runner = CpuModelRunner(
             model=self._model,
             info=info,
@@ -144,7 +157,7 @@ class CpuWorker(Worker):
             sampler=sampler,
             processors=LogitsProcessors(self.context.create_logits_processors, info.vocab_size),
             caches=allocate_buffers(kv_config, self._specs, self._backend),
-            batch=InputBatch(kv_config, max_num_seqs, self.context.max_model_len),
+            batch=batch,
         )
         self.context.report(cache_line(kv_config))
 
@@ -198,6 +211,7 @@ class CpuWorker(Worker):
     def shutdown(self) -> None:
         self._recorder.abandon()
         self._runner = self._backend = self._model = None
+        free_compute_threads(self)
 
     @property
     def _dtype(self) -> Dtype:

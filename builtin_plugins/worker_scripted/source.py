@@ -6,6 +6,7 @@ from pathlib import Path
 
 from builtin_plugins.worker_scripted.options import ScriptedOptions
 from builtin_plugins.worker_scripted.pooling import HIDDEN_SIZE
+from framework.sdk.model_directory.regular_file import check_files
 from hookspecs.contracts.model import ModelInfo, ModelSource, ResolvedModel
 from hookspecs.errors import ModelNotFoundError
 
@@ -44,6 +45,8 @@ class ScriptedSource(ModelSource):
                 f"model {name!r}: the tokenizer {directory!r} is no existing directory. Give a "
                 "directory with tokenizer.json, or none."
             )
+        if directory is not None:
+            check_files(Path(directory))
         return ResolvedModel(
             name=name,
             path=None,

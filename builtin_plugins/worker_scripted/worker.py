@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from builtin_plugins.worker_scripted.batch import ScriptedBatch
 from builtin_plugins.worker_scripted.options import CAPABILITIES, ScriptedOptions, fitted
 from builtin_plugins.worker_scripted.runner import ScriptedRunner
+from builtin_plugins.worker_scripted.settings import check_settings
 from builtin_plugins.worker_scripted.verify import StepVerifier
 from builtin_plugins.worker_scripted.weights import INITIAL_OFFSET, given_offset
 from framework.sdk.logits_processors import LogitsProcessors
@@ -54,7 +55,9 @@ class ScriptedWorker(Worker):
         """There is none."""
 
     def load_model(self) -> None:
-        """There is none."""
+        """There is none, and settings for one are told. UnsupportedFeatureError for
+        `model.quantization`."""
+        check_settings(self.context.config, self.context.report)
 
     def kv_layer_specs(self) -> list[KVLayerSpec]:
         """512 bytes a token and layer."""

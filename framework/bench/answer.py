@@ -14,13 +14,13 @@ import msgspec
 
 from framework.bench.record import RequestError, RequestRecord
 
-__all__ = ["Answer", "StreamAnswer", "WholeAnswer"]
+__all__ = ["MOST_BYTES", "Answer", "StreamAnswer", "WholeAnswer"]
 
 _KEPT: Final = 64 * 1024
-"""Bytes of an error's body that are read."""
-_LINE: Final = 16 << 20
-"""Bytes that a line of a stream has at most: more is not what was asked for, and would fill the
-memory."""
+"""Bytes of an error's body from which on it is given up."""
+MOST_BYTES: Final = 16 << 20
+"""Bytes of an answer in one piece, or of a line of a stream, at most: more is not what was asked
+for, and would fill the memory."""
 _SHOWN: Final = 200
 """Characters of an error's message."""
 
@@ -77,11 +77,14 @@ class Answer(ABC):
         self._status = status
 
     def body(self, data: bytes) -> None:
-        """See Receiver. ConnectionError for a stream that is not worth reading on."""
+        """See Receiver. ConnectionError for an answer that is not worth reading on."""
         if self._status == 200:
             self._read(data)
-        elif len(self._kept) < _KEPT:
-            self._kept += data
+            return
+        self._kept += data
+        if len(self._kept) > _KEPT:
+            self.end()
+            raise ConnectionError(f"the answer has more than {_KEPT} bytes")
 
     def end(self) -> None:
         """The answer is complete."""
@@ -135,7 +138,7 @@ class StreamAnswer(Answer):
         super().__init__(record)
         self._clock = clock
         self._chunk_usage = chunk_usage
-        self._rest = b""
+        self._rest = bytearray()
         """A line that has not ended."""
         self._counted = 0
         """Tokens, by the usage of the chunks so far."""
@@ -149,9 +152,14 @@ class StreamAnswer(Answer):
 
     def _read(self, data: bytes) -> None:
         now = self._clock()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LINE:
-            raise ConnectionError(f"a line of the stream has more than {_LINE} bytes")
+        first, *others = data.split(b"\n")
+        self._rest += first
+        if len(self._rest) > MOST_BYTES:
+            raise ConnectionError(f"a line of the stream has more than {MOST_BYTES} bytes")
+        if not others:
+            return
+        lines = [bytes(self._rest), *others[:-1]]
+        self._rest = bytearray(others[-1])
         for line in lines:
             # Chunks are one line each; other fields, comments and blank lines tell nothing.
             if line.startswith(b"data:"):
@@ -190,6 +198,8 @@ class WholeAnswer(Answer):
 
     def _read(self, data: bytes) -> None:
         self._data += data
+        if len(self._data) > MOST_BYTES:
+            raise ConnectionError(f"the answer has more than {MOST_BYTES} bytes")
 
     def _check_end(self) -> None:
         chunk = self._take(bytes(self._data))

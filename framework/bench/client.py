@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
+from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
+from framework.bench.answer import MOST_BYTES
 from framework.bench.connection import Connection, Receiver, UnansweredError
 from hookspecs.errors import ConfigError, TransportError
 
@@ -20,9 +23,10 @@ _PORTS: Final = {"http": 80, "https": 443}
 class Client:
     """Requests to one server. Event loop's thread."""
 
-    def __init__(self, url: str, api_key: str | None) -> None:
+    def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
         """`url`: as `http://HOST:PORT`, with the part before `/v1` of the path, if any.
-        ConfigError for another form."""
+        `timeout_s`: how long to wait for a connection, and for the next byte of an answer.
+        ConfigError for another form of URL."""
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -33,6 +37,7 @@ class Client:
         self.url = url
         self._host = parts.hostname
         self._port = port or _PORTS[parts.scheme]
+        self._timeout_s = timeout_s
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         headers = {"host": parts.netloc.rpartition("@")[2], "accept-encoding": "identity"}
@@ -50,11 +55,12 @@ class Client:
         return self._head("POST", path, more) + data
 
     async def get(self, path: str) -> bytes:
-        """The body of an answer. TransportError when there is none, or another status than
-        200."""
+        """The body of an answer. TransportError when there is none, not all of it before the
+        timeout, or another status than 200."""
         answer = _Whole()
         try:
-            await self.exchange(self._head("GET", path, ""), answer)
+            async with self._in_time(f"no whole answer to {path}"):
+                await self.exchange(self._head("GET", path, ""), answer)
         except OSError as error:
             raise TransportError(
                 f"no answer from {self.url}: {error}. Start the server, or give its --url"
@@ -73,7 +79,8 @@ class Client:
     async def exchange_over(
         self, connection: Connection, request: bytes, receiver: Receiver
     ) -> None:
-        """`exchange` over a connection of `connection`, which is given back. ConnectionError.
+        """`exchange` over a connection of `connection`, which is given back. ConnectionError,
+        TimeoutError.
 
         A server may close an idle connection just when it is used again: then the request goes
         over a new one (RFC 9112, 9.3.1)."""
@@ -96,9 +103,10 @@ class Client:
             if connection.reusable:
                 return connection
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            Connection, self._host, self._port, ssl=self._tls
-        )
+        async with self._in_time("no connection"):
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._timeout_s), self._host, self._port, ssl=self._tls
+            )
         return connection
 
     def give_back(self, connection: Connection) -> None:
@@ -111,6 +119,18 @@ class Client:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, lacking: str) -> AsyncIterator[None]:
+        """TimeoutError that says what is lacking when it takes longer than the timeout."""
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"{lacking} in {self._timeout_s:g} s (--timeout)") from error
 
     def _head(self, method: str, path: str, more: str) -> bytes:
         return f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._headers}{more}\r\n".encode()
@@ -128,3 +148,5 @@ class _Whole:
 
     def body(self, data: bytes) -> None:
         self.data += data
+        if len(self.data) > MOST_BYTES:
+            raise ConnectionError(f"the answer has more than {MOST_BYTES} bytes")

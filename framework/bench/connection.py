@@ -8,11 +8,14 @@ httpx about 13 000, so that on a small machine the generator would be what is me
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import httptools
 
 __all__ = ["Connection", "Receiver", "UnansweredError"]
+
+_HEAD: Final = 1 << 20
+"""Bytes from which on an answer's head is given up; the parser itself keeps any number."""
 
 
 class Receiver(Protocol):
@@ -32,7 +35,14 @@ class UnansweredError(ConnectionError):
 class Connection(asyncio.Protocol):
     """One connection, one exchange at a time. Event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        """`timeout_s`: how long an exchange waits for the next byte."""
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._watch: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        """When something came, in the loop's time."""
+        self._head_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
@@ -50,11 +60,15 @@ class Connection(asyncio.Protocol):
 
     async def exchange(self, request: bytes, receiver: Receiver) -> None:
         """Send a request and receive its answer. ConnectionError when the answer is cut off or
-        is no HTTP; then, and when this is cancelled, the connection is closed."""
+        is no HTTP, TimeoutError when nothing more of it comes; then, and when this is cancelled,
+        the connection is closed."""
         if self._transport is None or self._done is not None:
             raise UnansweredError("the connection was closed before the answer")
-        self._done = asyncio.get_running_loop().create_future()
+        self._done = self._loop.create_future()
         self._receiver = receiver
+        self._heard = self._loop.time()
+        self._head_bytes = 0
+        self._watch_silence()
         try:
             self._transport.write(request)
             await self._done
@@ -64,11 +78,14 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._receiver = self._done = None
+            if self._watch is not None:
+                self._watch.cancel()
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Drops what was not sent yet, for a server that does not read may never take it. Safe to
+        call twice."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
             self._transport = None
 
     # asyncio.Protocol
@@ -80,6 +97,7 @@ class Connection(asyncio.Protocol):
         if self._done is None:  # nothing was asked for
             self.close()
             return
+        self._heard = self._loop.time()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -88,6 +106,11 @@ class Connection(asyncio.Protocol):
                 self._fail(cause)
             else:
                 self._fail(ConnectionError(f"the answer is no HTTP/1.1: {error}"))
+            return
+        if not self._in_body:
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD:
+                self._fail(ConnectionError(f"the head of the answer has more than {_HEAD} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -131,6 +154,14 @@ class Connection(asyncio.Protocol):
             self._done.set_result(None)
         if self._ends_at_close or not self._parser.should_keep_alive():
             self.close()
+
+    def _watch_silence(self) -> None:
+        """Look again when the time may be up: a timer for each piece that comes would cost more."""
+        left = self._heard + self._timeout_s - self._loop.time()
+        if left > 0:
+            self._watch = self._loop.call_later(left, self._watch_silence)
+        else:
+            self._fail(TimeoutError(f"nothing came for {self._timeout_s:g} s (--timeout)"))
 
     def _fail(self, error: BaseException) -> None:
         if self._done is not None and not self._done.done():

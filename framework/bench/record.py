@@ -14,8 +14,8 @@ class RequestError(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request failed; equal ones are counted together."""
 
     kind: str
-    """`connect`, `disconnect`, `status`, `answer` (not what was asked for) or `event` (an error
-    in the middle of a stream)."""
+    """`connect`, `disconnect`, `timeout`, `status`, `answer` (not what was asked for) or `event`
+    (an error in the middle of a stream)."""
     message: str
     status: int | None = None
     """Of HTTP; None without an answer."""

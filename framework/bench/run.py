@@ -88,7 +88,9 @@ class Load:
         try:
             await self._client.exchange_over(connection, request, answer)
             answer.end()
-        except ConnectionError as error:
+        except TimeoutError as error:
+            answer.fail("timeout", str(error))
+        except OSError as error:
             answer.fail("disconnect", str(error))
         record.ended = self._clock()
 

@@ -39,6 +39,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="completions",
         help="default %(default)s",
     )
+    server.add_argument(
+        "--timeout", type=_positive_number, default=300, metavar="S",
+        help="seconds without a byte from the server after which a request has failed; the list "
+        "of models must be there within as many; default %(default)s",
+    )  # fmt: skip
     load = parser.add_argument_group(
         "load", "A closed loop sends a client's next request when it has the answer; an open loop "
         "sends whatever is answered, and counts latency from the scheduled arrival."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +13,10 @@ if TYPE_CHECKING:
     from framework.bench.report import LoadReport
     from framework.bench.statistics import Distribution
 
-__all__ = ["print_loops", "print_report"]
+__all__ = ["print_failures", "print_loops", "print_report"]
 
-_ERRORS: Final = 10
-"""Kinds of error that are listed."""
+_REASONS: Final = 5
+"""Distinct errors that are listed."""
 _BUSY: Final = 0.8
 """Share of a core from which the generator may be what limits."""
 
@@ -82,6 +83,26 @@ def print_loops(reports: Sequence[LoadReport]) -> None:
         _print_notes(report)
 
 
+def print_failures(reports: Sequence[LoadReport]) -> bool:
+    """How many requests of all loops failed and why, on standard error; whether any did."""
+    reasons: Counter[tuple[str, str]] = Counter()
+    for report in reports:
+        for error in report.errors:
+            kind = error.kind if error.status is None else f"{error.kind} {error.status}"
+            reasons[kind, error.message] += error.count
+    if not reasons:
+        return False
+    sys.stdout.flush()
+    sent = sum(report.sent for report in reports)
+    lines = [f"framework: error: {reasons.total()} of {sent} requests failed"]
+    for (kind, message), count in reasons.most_common(_REASONS):
+        lines.append(f"{count:7} {kind}: {message}")
+    if len(reasons) > _REASONS:
+        lines.append(f"and {len(reasons) - _REASONS} other errors, see --json")
+    print("\n".join(lines), file=sys.stderr)
+    return True
+
+
 def _print_notes(report: LoadReport) -> None:
     """What makes the numbers doubtful."""
     if report.without_usage:
@@ -94,15 +115,6 @@ def _print_notes(report: LoadReport) -> None:
             "the generator was busy nearly all the time: it limits the load, and latencies "
             "include its own delay"
         )
-    if report.errors:
-        shown = [
-            (str(error.count), error.kind, str(error.status or "-"), error.message)
-            for error in report.errors[:_ERRORS]
-        ]
-        print_table(("errors", "kind", "status", "message"), shown)
-        if len(report.errors) > _ERRORS:
-            print(f"and {len(report.errors) - _ERRORS} other errors, see --json")
-    sys.stdout.flush()
 
 
 def _loop(report: LoadReport) -> str:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from framework.cli.bench_arguments import REQUESTS, add_arguments, check
-from framework.cli.bench_report import print_loops, print_report
+from framework.cli.bench_report import print_failures, print_loops, print_report
 from framework.cli.command import Command, Session
 from framework.cli.exits import FAILURE, INTERRUPTED
 from framework.cli.output import print_json
@@ -40,9 +40,9 @@ def _run(arguments: Namespace, session: Session) -> int:
         print_loops(reports)
     else:
         print_report(reports[0])
+    failed = print_failures(reports)
     if reports[-1].interrupted:
         return INTERRUPTED
-    failed = any(report.failed and not report.completed for report in reports)
     return FAILURE if failed else 0
 
 
@@ -58,7 +58,7 @@ async def _measure(arguments: Namespace) -> list[LoadReport]:
     from framework.bench.run import Load, first_model, run_load
 
     reports: list[LoadReport] = []
-    client = Client(arguments.url, arguments.api_key)
+    client = Client(arguments.url, arguments.api_key, arguments.timeout)
 
     async def measure(rate: float | None) -> LoadReport:
         plan = _plan(arguments, model, rate, number=len(reports))
@@ -147,6 +147,7 @@ def _settings(arguments: Namespace, plan: Plan, client: Client) -> dict[str, Any
     lengths: range = arguments.prompt_tokens
     return {
         "url": client.url,
+        "timeout_s": arguments.timeout,
         "endpoint": arguments.endpoint,
         "stream": plan.stream,
         **plan.common,
@@ -167,7 +168,8 @@ def _settings(arguments: Namespace, plan: Plan, client: Client) -> dict[str, Any
 
 COMMAND = Command(
     path=("bench", "serve"),
-    help="put load on a running OpenAI-compatible server, and measure it",
+    help="put load on a running OpenAI-compatible server, and measure it; exit code 1 if a request "
+    "failed",
     run=_run,
     add_arguments=add_arguments,
 )

@@ -128,8 +128,8 @@ class Worker(ABC):
 
     @property
     def prefill_beside_decode(self) -> int | None:
-        """Tokens of prompts that a step of a few decoding requests can take in at most, so that
-        it lasts about twice as long; None: it hardly matters, or is not known. See
+        """Tokens of prompts, 1 or more, that a step of a few decoding requests can take in at
+        most, so that it lasts about twice as long; None: it hardly matters, or is not known. See
         `SchedulerContext`. Read after `load_model`."""
         return None
 

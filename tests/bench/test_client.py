@@ -23,7 +23,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
         return [CLOSE] if calls == 2 else list(answer({"number": calls}))
 
     async def main(url: str) -> None:
-        client = Client(url, None)
+        client = Client(url, None, 60)
         assert msgspec.json.decode(await client.get("/v1/models")) == {"number": 1}
         assert msgspec.json.decode(await client.get("/v1/models")) == {"number": 3}
         client.close()
@@ -35,7 +35,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
 def test_a_new_connection_that_is_closed_is_an_error() -> None:
     async def main(url: str) -> None:
         with pytest.raises(TransportError, match="before the answer"):
-            await Client(url, None).get("/v1/models")
+            await Client(url, None, 60).get("/v1/models")
 
     with running(lambda call: [CLOSE]) as server:
         asyncio.run(main(server.url))

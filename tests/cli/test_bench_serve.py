@@ -162,6 +162,15 @@ def test_a_server_without_capacity_gets_no_open_loop(capsys: pytest.CaptureFixtu
     assert [report["failed"] for report in reports] == [2]
 
 
+def test_failures_of_all_loops_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--requests", "3", "--model", "m", "--rate", "1000,2000", "--json"]
+    with running(scripted(*answer({"error": "no"}, status=500))) as server:
+        assert main(["bench", "serve", "--url", server.url, *argv]) == 1
+    found = capsys.readouterr()
+    assert [report["failed"] for report in json.loads(found.out)] == [3, 3]
+    assert found.err == "framework: error: 6 of 6 requests failed\n      6 status 500: no\n"
+
+
 def test_the_table_of_a_series(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--requests", "2", "--rate", "80%"]
     with running(scripted(*COMPLETION)) as server:
@@ -267,7 +276,7 @@ def test_errors_are_counted_by_kind(
     assert {key: found[key] for key in error} == error
 
 
-def test_some_errors_are_no_failure_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_which_some_requests_failed_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
     def script(call: Call) -> Sequence[Any]:
         if call.method == "GET":
             return answer(MODELS)
@@ -275,10 +284,12 @@ def test_some_errors_are_no_failure_of_the_run(capsys: pytest.CaptureFixture[str
         return answer({"error": f"number {turn}"}, status=429) if turn != 2 else COMPLETION
 
     with running(script) as server:
-        assert main(["bench", "serve", "--url", server.url, "--requests", "14"]) == 0
-    out = capsys.readouterr().out
-    assert "1 / 13 / 0" in out
-    assert "and 3 other errors, see --json" in out
+        assert main(["bench", "serve", "--url", server.url, "--requests", "14"]) == 1
+    found = capsys.readouterr()
+    assert "1 / 13 / 0" in found.out
+    assert "framework: error: 13 of 14 requests failed\n      1 status 429: number " in found.err
+    assert "and 8 other errors, see --json" in found.err
+    assert "status 429" not in found.out
 
 
 def test_an_answer_that_ends_with_the_connection(capsys: pytest.CaptureFixture[str]) -> None:
@@ -395,6 +406,7 @@ def test_datasets_that_are_none(
         (["--api-key", "a\nb"], "--api-key has characters"),
         (["--concurrency", "0"], "'0' is no whole number of 1 or more"),
         (["--rate", "nan"], "'nan' is no number above 0"),
+        (["--timeout", "0"], "'0' is no number above 0"),
         (["--temperature", "-1"], "'-1' is no number of 0 or more"),
         (["--prompt-tokens", "5-3"], "the second number is below the first"),
     ],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from builtin_plugins.model_sources.directory import DirectorySource
+from framework.sdk.model_directory.json_file import read_object
 from hookspecs.errors import FrameworkError, ModelNotFoundError, UnsupportedModelError
 
 
@@ -155,17 +158,72 @@ def test_json_is_read_up_to_a_bound(make_context, checkpoint, name):
 def test_files_that_can_not_be_read(make_context, checkpoint, name, monkeypatch):
     path = checkpoint()
     (path / name).touch()
-    opened = Path.open
+    opened = os.open
 
-    def refuse(self, *arguments, **more):
-        if self.name == name:
-            raise PermissionError(13, "Permission denied", str(self))
-        return opened(self, *arguments, **more)
+    def refuse(path, *arguments, **more):
+        if Path(path).name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **more)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ModelNotFoundError, match="can not be read") as caught:
         resolve(make_context, path)
     assert name in str(caught.value)
+
+
+FILES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "model.safetensors",
+    _INDEX,
+]
+
+
+def _make(kind, name):
+    """A thing in the current directory, since the address of a socket is short."""
+    if kind == "a named pipe":
+        os.mkfifo(name)
+    elif kind == "a directory":
+        os.mkdir(name)
+    elif kind == "a device":
+        os.symlink("/dev/zero", name)
+    else:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(name)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device", "a socket"])
+def test_what_is_no_regular_file(make_context, checkpoint, tmp_path, monkeypatch, name, kind):
+    path = checkpoint()
+    (path / name).unlink(missing_ok=True)
+    monkeypatch.chdir(path)
+    _make(kind, name)
+    with pytest.raises(UnsupportedModelError, match=f"{name}' is {kind}; .* regular files. Put"):
+        resolve(make_context, path)
+    other = tmp_path / "other"
+    path.rename(other)
+    with pytest.raises(UnsupportedModelError, match=f"{name}' is {kind}"):
+        resolve(make_context, checkpoint(), tokenizer=str(other))
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device", "a socket"])
+def test_json_is_read_of_regular_files(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    _make(kind, "some.json")
+    with pytest.raises(UnsupportedModelError, match=f"some.json' is {kind}; "):
+        read_object(tmp_path / "some.json")
+
+
+def test_links_are_followed(make_context, checkpoint):
+    path = checkpoint()
+    (path / "config.json").rename(path / "blob")
+    (path / "config.json").symlink_to("blob")
+    (path / "added_tokens.json").symlink_to("nowhere")
+    assert resolve(make_context, path).info.vocab_size == 100
 
 
 @pytest.mark.parametrize(
@@ -176,6 +234,8 @@ def test_files_that_can_not_be_read(make_context, checkpoint, name, monkeypatch)
         ({"vocab_size": None}, "no vocab_size"),
         ({"architectures": []}, "architectures"),
         ({"eos_token_id": "x"}, "eos_token_id = 'x'"),
+        ({"eos_token_id": 2**31}, r"eos_token_id = 2147483648; .* \(0 to 2147483647\)"),
+        ({"vocab_size": 10**400}, "vocab_size = 10{59}; it must be"),
     ],
 )
 def test_unusable_values(make_context, checkpoint, change, problem):

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from builtin_plugins.worker_cpu.threads import set_compute_threads, usable_cores
+import framework
+from builtin_plugins.worker_cpu.threads import (
+    free_compute_threads,
+    set_compute_threads,
+    usable_cores,
+)
+from framework import LLM
 from framework.sdk import native
 from hookspecs.contracts.model import ResolvedModel
 from hookspecs.errors import ProviderNotFoundError
 from tests.worker_cpu.driver import BACKENDS, Driver
 
 Checkpoint = Callable[[str], ResolvedModel]
+
+
+class _Worker:
+    """Stands for one."""
 
 
 @pytest.fixture
@@ -27,11 +38,56 @@ def unchanged_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unchanged_threads")
 def test_torch_and_kernels_get_as_many_threads() -> None:
-    assert set_compute_threads(3) == 3
+    worker = _Worker()
+    assert set_compute_threads(3, worker) == 3
     assert torch.get_num_threads() == native.num_threads() == 3
     torch.set_num_threads(1)
-    assert set_compute_threads(None) == 1, "no more than torch would use by itself"
+    assert set_compute_threads(None, worker) == 1, "no more than torch would use by itself"
     assert native.num_threads() == 1
+
+
+@pytest.mark.usefixtures("unchanged_threads")
+def test_workers_of_one_process_with_different_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    first, second, third = _Worker(), _Worker(), _Worker()
+    set_compute_threads(1, first)
+    set_compute_threads(1, second)
+    set_compute_threads(2, first)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "all engines of this process compute with 2 threads" in record.message
+    assert "another one here was started with 1." in record.message
+    caplog.clear()
+    free_compute_threads(second)
+    set_compute_threads(3, first)
+    del first  # never shut down, and gone
+    gc.collect()
+    set_compute_threads(1, third)
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("unchanged_threads")
+def test_engines_of_one_process_with_different_numbers(
+    checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    def launch(threads: int) -> LLM:
+        return framework.launch(
+            {
+                "model": {"name": checkpoint("llama").path, "tokenizer": "none"},
+                "executor": {"worker": "cpu", "threads": threads},
+                "cache": {"num_blocks": 8},
+            }
+        )
+
+    def warnings() -> list[str]:
+        return [r.message for r in caplog.records if r.message.startswith("executor.threads")]
+
+    with launch(1):
+        pass
+    with launch(2):
+        assert not warnings()
+        with launch(1):
+            assert len(warnings()) == 1
+            assert "with 1 threads" in warnings()[0] and "started with 2." in warnings()[0]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,14 @@ def test_paths_that_are_refused(
 def _write(file: Path, content: bytes) -> Path:
     file.write_bytes(content)
     return file
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_pipes_are_not_waited_for(whole: bool, tmp_path: Path, checkpoint: Checkpoint) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    path = tmp_path if whole else tmp_path / "a.safetensors"
+    with pytest.raises(InvalidRequestError, match=r"a\.safetensors' is no regular file"):
+        Driver(checkpoint("llama")).worker.update_weights(str(path), None)
 
 
 def test_a_name_in_two_files(tmp_path: Path, checkpoint: Checkpoint) -> None:

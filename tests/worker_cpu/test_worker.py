@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,7 @@ from builtin_plugins.worker_cpu.plugin import plugin
 from builtin_plugins.worker_cpu.worker import CpuWorker
 from hookspecs.config import Dtype
 from hookspecs.contracts.model import ResolvedModel
-from hookspecs.errors import UnsupportedFeatureError, UnsupportedModelError
+from hookspecs.errors import ConfigError, UnsupportedFeatureError, UnsupportedModelError
 from hookspecs.types.sampling import SamplingParams
 from hookspecs.types.step import GrammarOutput
 from tests.worker_cpu.driver import Driver, Request, int32, random_prompt
@@ -55,6 +56,13 @@ def test_memory_ledger(checkpoint: Checkpoint) -> None:
     # 2 layers x key and value x 2 heads x 8 x 4 bytes x 4 tokens
     assert "400 blocks of 4 tokens, 1024 bytes a block" in cache
     assert "1.0 MiB" in kv and "cache.kv_bytes" in kv
+
+
+def test_rows_beyond_all_memory(checkpoint: Checkpoint) -> None:
+    model = checkpoint("llama")
+    info = msgspec.structs.replace(model.info, max_model_len=2**50)
+    with pytest.raises(ConfigError, match=r"of up to 1125899906842624 tokens .* Lower one of"):
+        Driver(msgspec.structs.replace(model, info=info))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "cpu_paged"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from builtin_plugins.worker_scripted.source import ScriptedSource
 from builtin_plugins.worker_scripted.worker import ScriptedWorker
 from hookspecs.config import EngineConfig, ModelConfig
 from hookspecs.contracts.model import ModelSourceContext
-from hookspecs.errors import ModelNotFoundError
+from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
 
 Drive = Callable[..., Any]
 
@@ -95,6 +96,12 @@ def test_the_source_resolves_its_names_only(tmp_path: Path) -> None:
 def test_the_configured_tokenizer_comes_first(tmp_path: Path) -> None:
     assert _source(str(tmp_path)).resolve("scripted", None).tokenizer_path == str(tmp_path)
     assert _source("none").resolve(f"scripted:{tmp_path}", None).tokenizer_path is None
+
+
+def test_a_tokenizer_in_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tokenizer_config.json")
+    with pytest.raises(UnsupportedModelError, match=r"tokenizer_config\.json' is a named pipe"):
+        _source().resolve(f"scripted:{tmp_path}", None)
 
 
 def test_what_the_source_can_not_find(tmp_path: Path) -> None:

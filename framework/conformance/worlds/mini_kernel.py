@@ -77,6 +77,7 @@ class MiniKernel:
         groups: Sequence[KVCacheGroup] = (FULL,),
         enable_prefix_caching: bool = True,
         max_model_len: int = 1024,
+        prefill_beside_decode: int | None = None,
     ) -> None:
         """`make` gives the scheduler, the KV cache manager and the eviction policy. `num_blocks`
         without the null block."""
@@ -122,6 +123,7 @@ class MiniKernel:
             kv_cache=self.kv,
             policies=stack,
             max_model_len=max_model_len,
+            prefill_beside_decode=prefill_beside_decode,
         )
         self.requests: dict[str, Request] = {}
         """Requests that have not ended."""

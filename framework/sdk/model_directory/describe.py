@@ -8,6 +8,7 @@ import msgspec
 
 from framework.sdk.model_directory.info import read_model_info
 from framework.sdk.model_directory.json_file import read_object
+from framework.sdk.model_directory.regular_file import check_files
 from framework.sdk.model_directory.tokenizer_path import tokenizer_path
 from hookspecs.contracts.model import ModelSourceContext, ResolvedModel
 from hookspecs.errors import ModelNotFoundError, UnsupportedModelError
@@ -23,6 +24,7 @@ def describe(context: ModelSourceContext, name: str, directory: Path) -> Resolve
     Raises ModelNotFoundError when config.json or weights are missing or can not be read,
     UnsupportedModelError when they can not be served.
     """
+    check_files(directory)
     try:
         info = read_model_info(directory, trust_remote_code=context.config.model.trust_remote_code)
         _check_weights(directory)

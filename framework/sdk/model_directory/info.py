@@ -91,7 +91,7 @@ def _positive(config: Mapping[str, Any], keys: tuple[str, ...], path: Path) -> i
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not (whole and 0 < value <= _MOST):
                 raise UnsupportedModelError(
-                    f"{str(path)!r} has {key} = {value!r}; it must be a whole number from 1 to "
+                    f"{str(path)!r} has {key} = {value!r:.60}; it must be a whole number from 1 to "
                     f"{_MOST}. Correct the file or download the model again."
                 )
             return value
@@ -106,10 +106,10 @@ def _token_ids(config: Mapping[str, Any], key: str, path: Path) -> tuple[int, ..
     if value is None:
         return ()
     ids = value if isinstance(value, list) else [value]
-    if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+    if not all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i <= _MOST for i in ids):
         raise UnsupportedModelError(
-            f"{str(path)!r} has {key} = {value!r}; it must be a token id (0 or more) or a list of "
-            "token ids. Correct the file."
+            f"{str(path)!r} has {key} = {value!r:.60}; it must be a token id (0 to {_MOST}) or a "
+            "list of token ids. Correct the file."
         )
     return tuple(ids)
 

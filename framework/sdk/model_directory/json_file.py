@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from framework.sdk.model_directory.regular_file import check_regular
 from hookspecs.errors import UnsupportedModelError
 
 __all__ = ["read_object"]
@@ -16,10 +17,14 @@ _MOST = 64 << 20
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises UnsupportedModelError when there is no object in it, or
-    more than 64 MiB; OSError when it can not be read."""
-    with path.open("rb") as file:
-        data = file.read(min(os.fstat(file.fileno()).st_size, _MOST) + 1)
+    """The object in a JSON file. Raises UnsupportedModelError when it is no regular file, when
+    there is no object in it, or more than 64 MiB; OSError when it can not be read."""
+    check_regular(path, path.stat().st_mode)  # some kinds can not even be opened
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        state = os.fstat(descriptor)
+        check_regular(path, state.st_mode)  # it may have become another
+        data = file.read(min(state.st_size, _MOST) + 1)
     if len(data) > _MOST:
         raise UnsupportedModelError(
             f"{str(path)!r} has more than {_MOST} bytes, the most that is read of a JSON file of "

@@ -10,6 +10,7 @@ from framework.sdk.model_directory.hub_download import (
     is_hub_name,
 )
 from framework.sdk.model_directory.local_path import local_path
+from framework.sdk.model_directory.regular_file import check_files
 from hookspecs.contracts.model import ModelSourceContext
 from hookspecs.errors import ModelNotFoundError
 
@@ -22,7 +23,8 @@ def tokenizer_path(
     """A local directory with tokenizer files, or None when the model has none.
 
     `model.tokenizer` of the configuration comes first: a local directory, `none`, or `org/name`,
-    whose tokenizer files are then downloaded. Raises ModelNotFoundError when it is none of them.
+    whose tokenizer files are then downloaded. Raises ModelNotFoundError when it is none of them,
+    UnsupportedModelError when there is no regular file under the name of one.
     """
     override = context.config.model.tokenizer
     if override is None:
@@ -31,6 +33,7 @@ def tokenizer_path(
         return None
     local = local_path("model.tokenizer", override)
     if local.is_dir():
+        check_files(local)
         return str(local)
     if is_hub_name(override):
         return str(download(override, None, TOKENIZER_PATTERNS, context.progress))

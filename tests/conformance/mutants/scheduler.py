@@ -361,6 +361,42 @@ class CutsOutputsShort(_Mutant):
             return int(self._real.start(request, num_computed_tokens))
 
 
+class WaitsForSilence(_Mutant):
+    """Starts no prompt that does not fit beside decodes, while others run."""
+
+    def __init__(self, context: SchedulerContext) -> None:
+        super().__init__(context)
+        self._queues.policies.scheduler = self  # type: ignore[attr-defined]
+
+    class policies(_Between):
+        scheduler: ContinuousScheduler
+
+        def admit(self, request: RequestView) -> bool:
+            most = self.scheduler.context.prefill_beside_decode
+            fits = most is None or request.num_tokens <= most
+            return (fits or not self.scheduler.num_running) and bool(self._real.admit(request))
+
+
+class RoundsSharesDown(ContinuousScheduler):
+    """Divides what fits beside decodes among all that run, until nothing is left for each."""
+
+    def schedule(self) -> SchedulerOutput:
+        most = self.context.prefill_beside_decode
+        if most is not None and self.num_running:
+            self._most_per_row = most // self.num_running
+        return super().schedule()
+
+
+class TakesItForTheBudget(ContinuousScheduler):
+    """What fits beside decodes."""
+
+    def __init__(self, context: SchedulerContext) -> None:
+        super().__init__(context)
+        self._max_num_batched_tokens = (
+            context.prefill_beside_decode or context.config.scheduler.max_num_batched_tokens
+        )
+
+
 def _idle(scheduler: Scheduler) -> SchedulerOutput:
     none: Int32Column = scheduler.context.requests.num_tokens[:0]
     return SchedulerOutput(
@@ -393,6 +429,20 @@ MUTANTS = [
     ),
     _mutant("goes on with failed rows", ForgetsFailures, "test_it_survives_failures_and_controls"),
     _mutant("smallest prompt first", SmallestFirst, "test_nobody_starves"),
+    _mutant(
+        "starts long prompts when nobody decodes",
+        WaitsForSilence,
+        "test_prompts_beside_decodes_come_to_their_end",
+    ),
+    _mutant(
+        "rounds shares beside decodes down",
+        RoundsSharesDown,
+        "test_everything_ends",
+        "test_prompts_beside_decodes_come_to_their_end",
+    ),
+    _mutant(
+        "takes what fits beside decodes for the budget", TakesItForTheBudget, "test_everything_ends"
+    ),
     _mutant("starts at random", DrawsLots, "test_same_events_same_schedule"),
     _mutant("starts by the request id", OrdersByName, "test_names_do_not_decide"),
     _mutant("ignores the keys of policies", OrdersByArrival, "test_requests_start_in_order"),

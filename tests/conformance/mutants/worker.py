@@ -127,6 +127,30 @@ class TakesWhatItLikes(ScriptedWorker):
         return 1 << 26
 
 
+class CountsInHalves(ScriptedWorker):
+    @property
+    def prefill_beside_decode(self) -> int | None:
+        return 32.5  # type: ignore[return-value]
+
+
+class LeavesNoRoom(ScriptedWorker):
+    @property
+    def prefill_beside_decode(self) -> int | None:
+        return 0
+
+
+class KnowsTooLate(ScriptedWorker):
+    """Not before it has a cache."""
+
+    def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:
+        super().initialize_kv_cache(kv_config)
+        self.most = 2 * kv_config.block_size
+
+    @property
+    def prefill_beside_decode(self) -> int | None:
+        return self.most
+
+
 class OffersEverything(ScriptedWorker):
     def commands(self) -> dict[str, Callable[..., Any]]:
         return super().commands() | {"load_model": self.load_model}
@@ -458,6 +482,13 @@ MUTANTS = [
     _mutant("ends only what began", EndsOnlyWhatBegan, "test_shutdown_at_any_time"),
     _mutant("leaves a thread", LeavesAThread, "test_nothing_is_left"),
     _mutant("takes what memory it likes", TakesWhatItLikes, "test_cache_bytes_are_as_configured"),
+    _mutant(
+        "counts prompt tokens in halves",
+        CountsInHalves,
+        "test_it_knows_how_much_fits_beside_decodes",
+    ),
+    _mutant("leaves prompts no room", LeavesNoRoom, "test_it_knows_how_much_fits_beside_decodes"),
+    _mutant("knows its room too late", KnowsTooLate, "test_it_knows_how_much_fits_beside_decodes"),
     _mutant("offers all methods", OffersEverything, "test_commands_are_marked"),
     _mutant("samples for partial prefill", SamplesParts, "test_each_row_gets_what_it_is_due"),
     _mutant("answers in longs", AnswersInLongs, "test_each_row_gets_what_it_is_due"),

@@ -74,10 +74,12 @@ class Surroundings(SchedulerPart):
 
     def test_tokens_do_not_depend_on_it(self, subject: Subject, seed: int) -> None:
         """Requires nothing.
-        Does: generates in a real engine with a small cache, and with the default scheduler.
+        Does: generates in a real engine with a small cache, where two prompt tokens fit beside
+        decodes, and with the default scheduler.
         Must: change when requests run, never what they get.
         """
-        with subject.launch(cache={"num_blocks": 12}) as engine:
+        beside = {"prefill_beside_decode": 2}
+        with subject.launch(cache={"num_blocks": 12}, scheduler=beside) as engine:
             own = run_prompts(engine, seed)
         with subject.launch(scheduler={"name": EngineConfig().scheduler.name}) as engine:
             default = run_prompts(engine, seed)

@@ -22,6 +22,8 @@ __all__ = ["Workloads"]
 
 WORKLOADS = 24
 """Random workloads of a test."""
+BESIDE = (None, 1, 4, 64)
+"""Prompt tokens that fit beside decodes: fewer than a prompt or a chunk, or more than a budget."""
 GROUPS: tuple[tuple[KVCacheGroup, ...], ...] = ((FULL,), (sliding(5),), (FULL, sliding(3)))
 
 
@@ -31,7 +33,8 @@ class Workloads(SchedulerPart):
     def test_everything_ends(self, make: PartMaker, seed: int) -> None:
         """Requires nothing.
         Does: random workloads with aborts and deadlines, few blocks, slots and tokens, with and
-        without prefix caching, with full attention, sliding windows and both.
+        without prefix caching, with full attention, sliding windows and both, with and without a
+        number of prompt tokens that fit beside decodes.
         Must: let every request end once and none with an error, keep the budget and the other
         invariants of the kernel at every step, and leak no block.
         """
@@ -40,7 +43,11 @@ class Workloads(SchedulerPart):
             sizes = random_sizes(number)
             sizes["num_blocks"] += 16 * (len(groups) - 1)
             kernel = kernel_around(
-                make, **sizes, groups=groups, enable_prefix_caching=bool(number % 2)
+                make,
+                **sizes,
+                groups=groups,
+                enable_prefix_caching=bool(number % 2),
+                prefill_beside_decode=BESIDE[number // 6 % len(BESIDE)],
             )
             load = workload(number)
             play(kernel, load, limit=BOUND)
@@ -84,6 +91,34 @@ class Workloads(SchedulerPart):
             f"a request of 22 tokens had not started after {BOUND // 10} steps, in a cache that it "
             "fits into, while small ones that came later did"
         )
+
+    def test_prompts_beside_decodes_come_to_their_end(self, make: PartMaker) -> None:
+        """Requires nothing: a scheduler may ignore what it is told.
+        Does: tells it that 1, 5 or 100 prompt tokens fit beside decodes, and keeps the engine busy
+        with small requests that come later than a long prompt and a long output.
+        Must: bring both to their end within a bounded number of steps, and then all the others.
+        """
+        for most in (1, 5, 100):
+            kernel = kernel_around(
+                make, num_blocks=40, max_num_seqs=4, policies=(), prefill_beside_decode=most
+            )
+            asked = {"output": kernel.add(2, 30)}
+            kernel.step()
+            asked["prompt"] = kernel.add(40, 2)
+            for _ in range(BOUND // 5):
+                if all(request.finished for request in asked.values()):
+                    break
+                while kernel.scheduler.num_waiting < 12:
+                    kernel.add(2, 6)
+                kernel.step()
+            late = [name for name, request in asked.items() if not request.finished]
+            assert not late, (
+                f"the long {' and the long '.join(late)} had not come to an end after "
+                f"{BOUND // 5} steps with prefill_beside_decode = {most}, while small requests "
+                "that came later went on"
+            )
+            kernel.run(BOUND)
+            assert_empty(kernel, f"prefill_beside_decode = {most}")
 
     def test_same_events_same_schedule(self, make: PartMaker, seed: int) -> None:
         """Requires nothing.

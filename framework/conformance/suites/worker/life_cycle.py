@@ -140,6 +140,23 @@ class LifeCycle(WorkerPart):
                 f"available_kv_bytes is {given} with cache.kv_bytes = {configured}"
             )
 
+    def test_it_knows_how_much_fits_beside_decodes(self, start: Start, world: WorkerWorld) -> None:
+        """Requires nothing: a worker need not know.
+        Does: reads `prefill_beside_decode` once the model is loaded, and once the worker is ready.
+        Must: give an int of 1 or more, or None; the scheduler is told the least of all workers.
+        """
+        worker = world.create()
+        try:
+            worker.init_device()
+            worker.load_model()
+            loaded = worker.prefill_beside_decode
+        finally:
+            worker.shutdown()
+        for most in (loaded, start().worker.prefill_beside_decode):
+            assert most is None or (type(most) is int and most >= 1), (
+                f"prefill_beside_decode is {most!r}; it is an int of 1 or more, or None"
+            )
+
     def test_commands_are_marked(self, world: WorkerWorld) -> None:
         """Requires nothing.
         Does: looks at all commands.
