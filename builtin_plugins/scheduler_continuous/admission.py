@@ -40,8 +40,9 @@ class AdmissionPass:
     still needs, even if the first chunk is smaller: two prompts that each hold half of the
     cache would only push each other out. With nothing running the first chunk is enough.
 
-    One whose prefix is being computed for another in this step is passed over: in the next one it
-    finds that in the cache.
+    One of whose prompt another computes, in this step, the block that comes next after what the
+    cache has, waits: in the next step it finds that in the cache. Its slot and blocks are kept for
+    it, and where a step brought it nothing it does not wait again.
     """
 
     def __init__(
@@ -54,6 +55,9 @@ class AdmissionPass:
         self._most_per_row = most_per_row
         self._owed: int | None = None
         """Blocks that half-computed prompts still need; None: not counted yet."""
+        self._kept_slots = 0
+        self._kept_blocks = 0
+        """For those that wait for a prefix."""
         self._started: set[str] = set()
 
     def run(self) -> None:
@@ -79,12 +83,12 @@ class AdmissionPass:
         if request.request_id in self._plan.preempted:
             # Pushed out in this step: what is left is not for those behind it either.
             return _Outcome.NO_ROOM
-        if self._in_flight is not None and self._in_flight.has_prefix_of(request):
-            return _Outcome.PASSED_OVER
         admits = self._queues.policies.admit
         if self._fits_without_hits(request):
             # A search of the cache that a request held back would not use is saved.
             if not admits(request):
+                return _Outcome.PASSED_OVER
+            if self._waits_for_prefix(entry):
                 return _Outcome.PASSED_OVER
             cached = self._find_room(request)
         else:
@@ -104,16 +108,38 @@ class AdmissionPass:
         self._start(entry, cached)
         return _Outcome.STARTED
 
+    def _waits_for_prefix(self, entry: WaitingRequest) -> bool:
+        """Whether it had better start in the next step; then room is kept for it."""
+        in_flight, request, kv = self._in_flight, entry.request, self._queues.kv
+        if in_flight is None or not in_flight.may_serve(request):
+            return False
+        num_cached = kv.lookup(request).num_tokens
+        if num_cached <= entry.waited_at or not in_flight.continue_prefix(request, num_cached):
+            return False
+        entry.waited_at = num_cached
+        self._kept_slots += 1
+        self._kept_blocks += kv.blocks_for(request.num_tokens)
+        return True
+
+    @property
+    def _has_turn(self) -> bool:
+        """Whether the step has room for tokens of one more request, and a slot is free."""
+        return self._plan.budget > 0 and self._free_slots > 0
+
+    @property
+    def _free_slots(self) -> int:
+        return self._queues.table.num_free_slots - self._kept_slots
+
     def _fits_without_hits(self, request: RequestView) -> bool:
         """Whether there is room whatever the cache holds of the request."""
         kv = self._queues.kv
-        if self._plan.budget <= 0 or not self._queues.table.num_free_slots:
+        if not self._has_turn:
             return False
         return kv.blocks_for(request.num_tokens) + self._count_owed() <= kv.num_free_blocks
 
     def _find_room(self, request: RequestView) -> CachedPrefix | None:
         """The cached prefix with which the request can start now; None: there is no room."""
-        if self._plan.budget <= 0 or not self._queues.table.num_free_slots:
+        if not self._has_turn:
             return None
         kv = self._queues.kv
         cached = kv.lookup(request)
@@ -136,21 +162,23 @@ class AdmissionPass:
 
     def _start(self, entry: WaitingRequest, cached: CachedPrefix) -> None:
         end = self._chunk_end(entry.request, cached)
-        owed = self._count_owed()
+        self._count_owed()
         new = self._queues.start(entry, cached, end)
         self._plan.start(new, end - cached.num_tokens)
         self._started.add(new.request_id)
         if self._in_flight is not None:
             self._in_flight.add(entry.request, cached.num_tokens)
-        self._owed = owed + self._blocks_to_come(new.slot)
+        assert self._owed is not None
+        self._owed += self._blocks_to_come(new.slot)
 
     def _count_owed(self) -> int:
+        """Blocks that are free and yet not for the next that starts."""
         if self._owed is None:
             queues = self._queues
             slots = queues.running.slots
             short = slots[queues.table.num_tokens[slots] > queues.kv.capacity[slots]]
             self._owed = sum(map(self._blocks_to_come, short.tolist()))
-        return self._owed
+        return self._owed + self._kept_blocks
 
     def _blocks_to_come(self, slot: int) -> int:
         """Blocks that the known tokens of a running request need beyond those it has."""
@@ -169,21 +197,26 @@ class AdmissionPass:
         if queues.policies.dynamic_order:
             queues.running.rekey(queues.policies.key)
         needed = queues.kv.blocks_for(request.num_tokens) + self._count_owed()
-        blocks, slots = queues.kv.num_free_blocks, queues.table.num_free_slots
-        budget = plan.budget
+        blocks, slots = queues.kv.num_free_blocks, self._free_slots
+        budget, room = plan.left, plan.prompt_room
         victims: list[RunningRequest] = []
         for running in reversed(queues.running.order):
             if not entry.key < running.key or not self._can_be_pushed(running):
                 break
             if not queues.policies.preempts(request, running.request):
                 break
+            row = plan.row_of(running)
+            enough = blocks >= needed and slots > 0 and budget > 0
+            if enough and room <= 0 and not plan.is_prompt(row):
+                continue  # only room for prompts is short, of which it takes none
             victims.append(running)
             # At most: blocks shared with others do not become free.
             blocks += queues.kv.blocks_for(int(queues.kv.capacity[running.slot]))
             needed -= self._blocks_to_come(running.slot)
             slots += 1
-            budget += int(plan.scheduled[plan.row_of(running)])
-            if blocks >= needed and slots > 0 and budget > 0:
+            budget += int(plan.scheduled[row])
+            room += int(plan.scheduled[row]) if plan.is_prompt(row) else 0
+            if blocks >= needed and slots > 0 and budget > 0 and room > 0:
                 return victims
         return []
 
@@ -200,7 +233,7 @@ class AdmissionPass:
 
     def _refuse(self, request: RequestView) -> _Outcome:
         """Nothing runs and still there is no room: waiting longer would not help."""
-        if self._plan.budget <= 0 or not self._queues.table.num_free_slots:
+        if not self._has_turn or self._kept_blocks:
             return _Outcome.NO_ROOM
         self._queues.end(
             request,

@@ -26,12 +26,23 @@ class PrefixesInFlight:
         if index < len(request.block_hashes):
             self._next.setdefault(index, set()).add(request.block_hashes[index])
 
-    def has_prefix_of(self, request: RequestView) -> bool:
-        """Whether the request could use one of them."""
+    def may_serve(self, request: RequestView) -> bool:
+        """Whether the request could use one of them, whatever the cache has of it already."""
         if not self._next or request.computes_whole_prompt:
             return False
-        hashes = request.block_hashes
-        usable = min(len(hashes), (request.num_tokens - 1) // self._block_size)
+        usable = self._usable(request)
         return any(
-            index < usable and hashes[index] in blocks for index, blocks in self._next.items()
+            index < usable and request.block_hashes[index] in blocks
+            for index, blocks in self._next.items()
         )
+
+    def continue_prefix(self, request: RequestView, num_cached: int) -> bool:
+        """Whether one of them comes next after the `num_cached` tokens that the cache has."""
+        index = num_cached // self._block_size
+        return index < self._usable(request) and request.block_hashes[index] in self._next.get(
+            index, ()
+        )
+
+    def _usable(self, request: RequestView) -> int:
+        """Full blocks before the last token, which is always computed."""
+        return min(len(request.block_hashes), (request.num_tokens - 1) // self._block_size)

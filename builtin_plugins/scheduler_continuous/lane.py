@@ -15,7 +15,7 @@ __all__ = ["Lane", "WaitingRequest"]
 class WaitingRequest:
     """A request with the key it was queued under."""
 
-    __slots__ = ("group", "key", "looked_at", "place", "request")
+    __slots__ = ("group", "key", "looked_at", "place", "request", "waited_at")
 
     def __init__(
         self,
@@ -33,6 +33,8 @@ class WaitingRequest:
         """Its key among those of its group."""
         self.looked_at = 0
         """Number of the pass that passed it over last; 0: none."""
+        self.waited_at = -1
+        """Cached tokens of it when it last waited for another's prefix; -1: it never did."""
 
     def __lt__(self, other: WaitingRequest) -> bool:
         return self.place < other.place

@@ -40,8 +40,12 @@ class StepPlan:
         self.num_tokens: Int32Column = table.num_tokens[index]
         self.computed: Int32Column = table.num_computed_tokens[index]
         self.scheduled: Int32Column = self.num_tokens - self.computed
-        self.budget = 0
+        self.left = 0
         """Tokens that the step may still take."""
+        self.prompt_room = 0
+        """Those of them that may be of prompts, were the step not the smaller one."""
+        self._one_each = True
+        """Whether no row wants more than a token."""
         self.preempted: set[str] = set()
         """Ids of requests preempted by this step."""
         self._total = 0
@@ -61,12 +65,15 @@ class StepPlan:
         if wanted > most_per_row:  # else no row can want more
             scheduled = np.minimum(scheduled, np.int32(most_per_row))
             wanted = int(scheduled.sum())
+        self._one_each = wanted <= rows
         room, enough = budget, True
         if most_beside is not None and rows:
-            prompts = scheduled > 1 if wanted > rows else None
+            prompts = None if self._one_each else scheduled > 1
             decodes = rows if prompts is None else rows - int(np.count_nonzero(prompts))
             if decodes:
-                room = max(most_beside, decodes)
+                # The step's budget is for those that decode first, but for one token: prompts
+                # go on whatever there is.
+                room = min(max(most_beside, decodes), max(1, budget - decodes))
                 if prompts is not None and wanted - decodes > room:
                     scheduled = np.where(
                         prompts, _first(np.where(prompts, scheduled, 0), room), scheduled
@@ -77,12 +84,17 @@ class StepPlan:
             scheduled, enough = _first(scheduled, budget), False
         self.scheduled = scheduled
         self._total = min(wanted, budget)
-        self.budget = min(room, budget - self._total)
+        self.left, self.prompt_room = budget - self._total, room
         return enough
+
+    @property
+    def budget(self) -> int:
+        """Tokens of prompts that may still be added."""
+        return min(self.prompt_room, self.left)
 
     def prompts(self) -> list[tuple[RequestView, int]]:
         """Requests that go on with their prompt, each with its computed tokens."""
-        if self._total <= len(self.rows):  # one token each, at most
+        if self._one_each:
             return []
         rows = (self.scheduled > 1).nonzero()[0].tolist()
         return [(self.rows[row].request, int(self.computed[row])) for row in rows]
@@ -95,6 +107,10 @@ class StepPlan:
         if not len(grown):
             return ()
         return list(zip(grown.tolist(), ends[grown].tolist(), strict=True))
+
+    def is_prompt(self, row: int) -> bool:
+        """Whether what a row got is a part of its prompt."""
+        return bool(self.scheduled[row] > 1)
 
     def row_of(self, entry: RunningRequest) -> int:
         """The row of a request that ran before."""
@@ -109,8 +125,10 @@ class StepPlan:
     def take_back(self, row: int) -> None:
         """Leave a row out of the step, and its tokens to others."""
         tokens = int(self.scheduled[row])
-        self.budget += tokens
+        self.left += tokens
         self._total -= tokens
+        if self.is_prompt(row):
+            self.prompt_room += tokens
         self.scheduled[row] = 0
         self._new_blocks.pop(row, None)
 
@@ -119,7 +137,8 @@ class StepPlan:
         self._started.append(new)
         self._started_tokens.append(num_scheduled)
         self._started_known.append(len(new.token_ids))
-        self.budget -= num_scheduled
+        self.left -= num_scheduled
+        self.prompt_room -= num_scheduled
         self._total += num_scheduled
 
     def output(self) -> SchedulerOutput:

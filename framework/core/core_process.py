@@ -167,14 +167,14 @@ class EngineCoreProcess:
                 self._sender.result(client_index, result)
 
     def _may_wait(self) -> bool:
-        """Whether the next step is likely to be as short as the one before: nothing has come that
-        could make it longer."""
+        """Whether the next step is likely to be as short as the one before: nobody ended, so that
+        nobody can start, and nothing has come. What ends a request never waits."""
         return (
             time.monotonic() - self._sent_at < _TOGETHER_S
             and self._drained is None
             and self._inputs.empty()
             and self._core.has_work
-            and not self._core.last_step_was_empty
+            and self._core.goes_on
         )
 
     def _send_outputs(self) -> None:

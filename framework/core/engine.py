@@ -93,6 +93,9 @@ class EngineCore:
         self._step = 0
         self.last_step_was_empty = False
         """Whether the last step had nothing to compute."""
+        self.goes_on = False
+        """Whether the next step is likely to be like the last one: that started and ended no
+        request, and none waits."""
         self._checked_at = 0
         self._num_preempted = 0
         self._told = (0, 0)
@@ -362,6 +365,7 @@ class EngineCore:
         state, or of who waits and runs, they come without requests, too."""
         counts = self._counts()
         changed = self._plane.take_changed() or self._told != counts
+        self.goes_on = not changed and counts[0] == counts[1] and not self.last_step_was_empty
         stats = None
         if changed or self._outputs.has_news:
             self._told, stats = counts, self._take_stats()

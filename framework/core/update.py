@@ -19,7 +19,7 @@ from hookspecs.contracts.kv_cache import KVCacheManager
 from hookspecs.types.columns import Int32Column
 from hookspecs.types.outputs import NOT_FINISHED
 from hookspecs.types.request import FinishReason
-from hookspecs.types.step import ModelRunnerOutput
+from hookspecs.types.step import LogprobColumns, ModelRunnerOutput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +59,7 @@ def apply_result(
     for slot, pieces in result.prompt_logprobs.items():
         request = table.at(slot)
         if not request.emitted and slot not in result.failures:
-            request.prompt_logprobs.append(pieces)
+            request.prompt_logprobs.append(_copy(pieces))
 
     sampled = np.nonzero(result.num_sampled)[0]
     if len(sampled) == rows.count:
@@ -90,7 +90,10 @@ def _append_tokens(
     outputs: OutputBuilder,
 ) -> list[Ending]:
     """`rows`: those with a token; `sampled`: intp[rows], where they are among those of the step."""
-    tokens, index = result.token_ids, rows.index
+    # Copies: a worker may use its arrays for the next step while these wait to be sent.
+    tokens, logprobs, index = result.token_ids.copy(), result.logprobs, rows.index
+    if logprobs is not None:
+        logprobs = _copy(logprobs)
     num_tokens: Int32Column = table.num_tokens[index] + rows.ones
     table.num_tokens[index] = num_tokens
     for output_token_ids, token in zip(rows.output_token_ids, tokens.tolist(), strict=True):
@@ -129,8 +132,17 @@ def _append_tokens(
             stop_reasons=stop_reasons,
             firsts=firsts,
             preemptions=preemptions,
-            logprobs=result.logprobs,
+            logprobs=logprobs,
             logprob_rows=logprob_rows,
         )
     )
     return endings
+
+
+def _copy(columns: LogprobColumns) -> LogprobColumns:
+    return LogprobColumns(
+        counts=columns.counts.copy(),
+        token_ids=columns.token_ids.copy(),
+        logprobs=columns.logprobs.copy(),
+        ranks=columns.ranks.copy(),
+    )

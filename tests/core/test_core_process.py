@@ -27,6 +27,7 @@ class _Core:
         self.now = 100.0
         self.state = EngineState.RUNNING
         self.last_step_was_empty = False
+        self.goes_on = True
         self.parts = None
         self.inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self.during: dict[int, Input] = {}

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-import stat
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from framework.sdk.cache import cache_directory
+from framework.sdk.native import kept
 from framework.sdk.native.compiler import INCLUDE, Compiler, find_compiler, processor
 from framework.sdk.native.dynamic import open_library
 from framework.sdk.native.errors import KernelsUnavailable
 
+logger = logging.getLogger("framework.sdk")
+
 
 def built_library(name: str, source: Path, flags: Sequence[str]) -> Path:
-    """The library of `source`, for this processor; compiled if it is not in the cache.
+    """The library of `source`, for this processor; compiled if it is not in the cache, or was
+    damaged there.
 
     Several processes may build it at once: each makes a file of its own, and the last one to be
     renamed stays. KernelsUnavailable where there is no compiler, where it fails, and where
@@ -27,37 +32,41 @@ def built_library(name: str, source: Path, flags: Sequence[str]) -> Path:
         raise KernelsUnavailable("compiled kernels are not built on Windows; use Linux or macOS.")
     compiler = find_compiler()
     try:
-        key = _key(name, source, compiler, flags)
         root = cache_directory() / "kernels"
-        directory = root / key
-        library = directory / f"{name}.so"
-        for own in (root, directory):
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_own(own)
-        if not library.exists():
-            _build(compiler, source, library, flags)
-        _check_own(library)
+        directory = root / _key(name, source, compiler, flags)
+        kept.own_directory(root)
+        kept.own_directory(directory)
+        library = kept.kept_library(name, directory)
+        return library or _build(name, compiler, source, directory, flags)
     except OSError as error:
         raise KernelsUnavailable(
             f"no place to keep the compiled kernels {name!r}: {error}. Set FRAMEWORK_CACHE_DIR to "
             "a directory that can be written."
         ) from error
-    return library
 
 
-def _build(compiler: Compiler, source: Path, library: Path, flags: Sequence[str]) -> None:
-    """What can not be loaded, or might be lost with the machine's power, is not kept: a damaged
-    library would be found by each later start."""
-    handle, path = tempfile.mkstemp(prefix=f".{library.stem}-", suffix=".so", dir=library.parent)
-    os.close(handle)
+def _build(
+    name: str, compiler: Compiler, source: Path, directory: Path, flags: Sequence[str]
+) -> Path:
+    """What can not be loaded is not kept: it would be found by each later start."""
+    handle, path = tempfile.mkstemp(prefix=f".{name}-", suffix=".so", dir=directory)
     own = Path(path)
     try:
+        now = os.fstat(handle).st_mtime
+        os.close(handle)
+        kept.remove_stale(directory.parent, now)
+        logger.info(
+            "compiling the kernels %r once for this processor, up to half a minute; kept in %s",
+            name,
+            directory.parent,
+        )
+        begin = time.monotonic()
         compiler.build(source, own, flags)
         own.chmod(0o700)
         open_library(own)
-        with own.open("rb") as written:
-            os.fsync(written.fileno())
-        own.replace(library)
+        library = kept.keep(name, own, directory)
+        logger.info("compiled the kernels %r in %.1f s", name, time.monotonic() - begin)
+        return library
     finally:
         own.unlink(missing_ok=True)
 
@@ -79,15 +88,3 @@ def _key(name: str, source: Path, compiler: Compiler, flags: Sequence[str]) -> s
 def _add(digest: hashlib._Hash, part: bytes) -> None:
     digest.update(len(part).to_bytes(8, "little"))
     digest.update(part)
-
-
-def _check_own(path: Path) -> None:
-    """What is loaded runs with all rights of this user, so nobody else may write there."""
-    state = path.lstat()
-    own = state.st_uid == os.geteuid() and not stat.S_ISLNK(state.st_mode)
-    if not own or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise KernelsUnavailable(
-            f"{str(path)!r} belongs to another user or can be written by others (mode "
-            f"{stat.filemode(state.st_mode)}, user {state.st_uid}): code is not loaded from "
-            "there. Remove it, or set FRAMEWORK_CACHE_DIR to a directory of your own."
-        )

@@ -14,7 +14,8 @@ def open_library(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelsUnavailable(
-            f"the compiled kernels {str(path)!r} can not be loaded: {error}. Remove the file if "
-            "it is damaged; if no code may be run from that disk, set "
-            "FRAMEWORK_CACHE_DIR to a directory of another one."
+            f"the compiled kernels {str(path)!r} can not be loaded: {error}. If no code may be run "
+            "from that disk, set FRAMEWORK_CACHE_DIR to a directory of another one; else the C "
+            "compiler makes libraries for another system: name another one in the environment "
+            "variable CC."
         ) from error
