@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -42,6 +43,8 @@ from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 from hookspecs.types.step import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 
 __all__ = ["CpuWorker"]
+
+logger = logging.getLogger("framework.worker")
 
 _DEVICE = "cpu"
 _PREFILL_BESIDE_DECODE = 32
@@ -116,6 +119,11 @@ class CpuWorker(Worker):
             f"compute: {self._threads} thread{'s' * (self._threads > 1)}, kernels {kernels}, "
             f"attention {name}, loader {self._loader_name}"
         )
+        if lacking is not None:
+            logger.warning(
+                "the CPU kernels can not be used, so steps take about four times as long: %s",
+                lacking,
+            )
         self.context.report(weights_line(self._model.weight_bytes, self._dtype.value))
 
     def kv_layer_specs(self) -> list[KVLayerSpec]:

@@ -1,4 +1,4 @@
-"""What a request waits for, be it a prefix or room for prompts, gives nobody behind it its place."""
+"""Who waits, be it for a prefix or for room, does not lose its place to those behind it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ def _drive(
             scheduled = schedule()
             names = {slot: core.parts.table.at(slot).request_id for slot in scheduled.slots}
             shares.append(
-                {
-                    names[slot].partition("-")[0]: count
-                    for slot, count, _, _ in scheduled.rows()
-                }
+                {names[slot].partition("-")[0]: count for slot, count, _, _ in scheduled.rows()}
             )
             return scheduled
 

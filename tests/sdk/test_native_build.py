@@ -127,6 +127,37 @@ def test_no_compiler_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         library(tmp_path)
 
 
+def test_what_was_built_is_found_without_a_compiler(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image is made where there is a compiler, and runs where there is none."""
+    library(tmp_path)
+    (built,) = cache.glob("*/test-kernels-*.so")
+    (tmp_path / "no-programs").mkdir()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+    library(tmp_path)
+    built.unlink()
+    with pytest.raises(KernelsUnavailable, match="none of cc, gcc, clang is on the path"):
+        library(tmp_path)
+
+
+def test_a_full_disk_is_not_blamed_on_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "cc-without-room"
+    script.write_text(
+        "#!/bin/sh\necho 'ld: final link failed: No space left on device'\n"
+        "echo 'collect2: error: ld returned 1 exit status'\nexit 1\n",
+        encoding="utf-8",
+    )
+    script.chmod(0o700)
+    monkeypatch.setenv("CC", str(script))
+    with pytest.raises(KernelsUnavailable, match=r"no room to build .*Make room") as caught:
+        library(tmp_path)
+    assert "Install gcc" not in str(caught.value)
+
+
 def test_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("FRAMEWORK_CACHE_DIR", str(tmp_path / "file"))

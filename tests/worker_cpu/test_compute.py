@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import framework
+from builtin_plugins.worker_cpu import threads
 from builtin_plugins.worker_cpu.threads import (
     free_compute_threads,
     set_compute_threads,
@@ -29,7 +31,9 @@ class _Worker:
 
 
 @pytest.fixture
-def unchanged_threads() -> Iterator[None]:
+def unchanged_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Workers of other tests may live on.
+    monkeypatch.setattr(threads, "_given", weakref.WeakKeyDictionary())
     torch_threads, kernel_threads = torch.get_num_threads(), native.num_threads()
     yield
     torch.set_num_threads(torch_threads)
@@ -134,9 +138,11 @@ def test_attention_is_torchs_where_the_plugin_of_the_other_is_blocked(
 
 
 def test_attention_is_torchs_without_a_compiler(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "available", lambda: "there is no C compiler\nInstall one.")
     driver = Driver(checkpoint("llama"))
     assert driver.attention_name == "sdpa"
     assert "of torch only (there is no C compiler), attention sdpa" in _compute_line(driver)
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "four times as long: there is no C compiler\nInstall one." in warning.getMessage()

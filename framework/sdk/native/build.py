@@ -8,12 +8,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from framework.sdk.cache import cache_directory
 from framework.sdk.native import kept
-from framework.sdk.native.compiler import INCLUDE, Compiler, find_compiler, processor
+from framework.sdk.native.compiler import INCLUDE, Compiler, find_compiler, machine_flags, processor
 from framework.sdk.native.dynamic import open_library
 from framework.sdk.native.errors import KernelsUnavailable
 
@@ -26,14 +26,25 @@ def built_library(name: str, source: Path, flags: Sequence[str]) -> Path:
 
     Several processes may build it at once: each makes a file of its own, and the last one to be
     renamed stays. KernelsUnavailable where there is no compiler, where it fails, and where
-    somebody else could have put the code there.
+    somebody else could have put the code there. Without a compiler, what another one has built
+    of the same source for this processor is taken.
     """
     if sys.platform == "win32":
         raise KernelsUnavailable("compiled kernels are not built on Windows; use Linux or macOS.")
-    compiler = find_compiler()
+    root, code = cache_directory() / "kernels", _code_key(name, source, flags)
     try:
-        root = cache_directory() / "kernels"
-        directory = root / _key(name, source, compiler, flags)
+        compiler = find_compiler()
+    except KernelsUnavailable:
+        # An image that was made with a compiler may run without one.
+        for directory in sorted(root.glob(f"{code}-*")):
+            kept.own_directory(root)
+            kept.own_directory(directory)
+            library = kept.kept_library(name, directory)
+            if library is not None:
+                return library
+        raise
+    try:
+        directory = root / f"{code}-{_digest([compiler.identity.encode()])}"
         kept.own_directory(root)
         kept.own_directory(directory)
         library = kept.kept_library(name, directory)
@@ -71,20 +82,20 @@ def _build(
         own.unlink(missing_ok=True)
 
 
-def _key(name: str, source: Path, compiler: Compiler, flags: Sequence[str]) -> str:
-    """A digest of all that decides on the built code. The processor is part of it: a home
-    directory may be shared by machines that differ."""
-    digest = hashlib.sha256()
-    facts = (name, source.name, compiler.identity, *compiler.flags(), *flags, processor())
-    for fact in facts:
-        _add(digest, fact.encode())
+def _code_key(name: str, source: Path, flags: Sequence[str]) -> str:
+    """A digest of all that decides on the built code but the compiler. The processor is part of
+    it: a home directory may be shared by machines that differ."""
+    facts = (name, source.name, *machine_flags(), *flags, processor())
+    parts = [fact.encode() for fact in facts]
     for directory in (INCLUDE, source.parent):
         for path in sorted(directory.glob("*.[ch]")):
-            _add(digest, path.name.encode())
-            _add(digest, path.read_bytes())
+            parts += [path.name.encode(), path.read_bytes()]
+    return _digest(parts)
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
     return digest.hexdigest()[:32]
-
-
-def _add(digest: hashlib._Hash, part: bytes) -> None:
-    digest.update(len(part).to_bytes(8, "little"))
-    digest.update(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import platform
@@ -48,6 +49,16 @@ def processor() -> str:
     return "\n".join(facts)
 
 
+def machine_flags() -> list[str]:
+    """For a library that runs on this processor and on none else."""
+    arm = platform.machine() in ("aarch64", "arm64")
+    flags = [*_FLAGS, "-mcpu=native" if arm else "-march=native"]
+    if "avx512f" in processor().split():
+        # Compilers prefer half of the vector, for processors that slowed down otherwise.
+        flags.append("-mprefer-vector-width=512")
+    return flags
+
+
 class Compiler:
     """One command that compiles C."""
 
@@ -62,21 +73,12 @@ class Compiler:
         state = path.stat()
         return f"{self._command} {path} {state.st_size} {state.st_mtime_ns}"
 
-    def flags(self) -> list[str]:
-        """For a library that runs on this processor and on none else."""
-        arm = platform.machine() in ("aarch64", "arm64")
-        flags = [*_FLAGS, "-mcpu=native" if arm else "-march=native"]
-        if "avx512f" in processor().split():
-            # Compilers prefer half of the vector, for processors that slowed down otherwise.
-            flags.append("-mprefer-vector-width=512")
-        return flags
-
     def build(self, source: Path, target: Path, flags: Sequence[str]) -> None:
         """Compiles `source` to the library `target`. KernelsUnavailable with the first lines of
         what the compiler says."""
         command = [
-            *self._command, *self.flags(), *flags, f"-I{INCLUDE}", str(source), "-o", str(target),
-            "-lm",
+            *self._command, *machine_flags(), *flags,
+            f"-I{INCLUDE}", str(source), "-o", str(target), "-lm",
         ]  # fmt: skip
         try:
             done = subprocess.run(
@@ -94,6 +96,12 @@ class Compiler:
             raise self._failed(source, str(error)) from error
         if done.returncode != 0:
             said = done.stdout.decode("utf-8", "replace").strip()
+            if os.strerror(errno.ENOSPC) in said:
+                raise KernelsUnavailable(
+                    f"there is no room to build {source.name!r} in {str(target.parent)!r} or in "
+                    f"the directory of temporary files: {os.strerror(errno.ENOSPC)}. Make room, or "
+                    "set FRAMEWORK_CACHE_DIR or TMPDIR to directories that have some."
+                )
             raise self._failed(source, said or f"it says nothing and gives {done.returncode}")
 
     def _failed(self, source: Path, said: str) -> KernelsUnavailable:
