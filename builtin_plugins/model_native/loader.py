@@ -5,6 +5,7 @@ Light, since every loader is asked to rate a model: torch is imported by `load`.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, ClassVar
 
 from builtin_plugins.model_native.formats import FORMATS, GGUF, GGUF_RECORD
@@ -40,9 +41,11 @@ class NativeLoader(ModelLoader):
         try:
             path = _check(model, dtype, device, quantization)
         except UnsupportedModelError as error:
+            known = quantization is None or quantization in FORMATS
+            advice = "model loader (model.loader), or `auto`" if known else "model.quantization"
             raise UnsupportedModelError(
-                f"model {model.name!r} can not be served by the model loader `native`: {error}. "
-                "Choose another model loader (model.loader), or `auto`."
+                f"model {model.name!r} can not be served by the model loader `native`: "
+                f"{str(error).rstrip('.')}. Choose another {advice}."
             ) from error
         from builtin_plugins.model_native.reading import read_model
 
@@ -52,8 +55,11 @@ class NativeLoader(ModelLoader):
 def _check(model: ResolvedModel, dtype: str, device: str, quantization: str | None) -> Path:
     """The model's directory. UnsupportedModelError with the reason."""
     if quantization is not None and quantization not in FORMATS:
+        near = get_close_matches(quantization.lower(), FORMATS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
         raise UnsupportedModelError(
-            f"it quantizes to {', '.join(FORMATS)}, not to {quantization!r} (model.quantization)"
+            f"it quantizes to {', '.join(FORMATS)}, not to {quantization!r} "
+            f"(model.quantization{hint})"
         )
     path = check_support(model, dtype=dtype, device=device)
     if quantization == GGUF and not (path / GGUF_RECORD).is_file():

@@ -31,7 +31,8 @@ class ConsoleStatLogger(StatLogger):
 
     Prompt throughput counts computed tokens only: what the prefix cache had shows in the hit
     rate. Nothing is logged for an interval without tokens, preemptions, finished, running or
-    waiting requests.
+    waiting requests. The first interval begins with the first request that is seen, not with the
+    process: loading a model takes longer than many runs.
     """
 
     def __init__(
@@ -39,7 +40,8 @@ class ConsoleStatLogger(StatLogger):
     ) -> None:
         super().__init__(context)
         self._clock = clock
-        self._since = clock()
+        self._since: float | None = None
+        """When the interval began; None before anything was done."""
         self._latest: dict[int, SchedulerStats] = {}
         self._hit_rate = RecentHitRate()
         self._interval = _Interval()
@@ -62,8 +64,12 @@ class ConsoleStatLogger(StatLogger):
             interval.generation_tokens += iteration.num_generation_tokens
             if iteration.num_prompt_tokens or iteration.num_generation_tokens or iteration.finished:
                 interval.active = True
+        if self._since is None and interval.active:
+            self._since = self._clock() - _seconds_behind(iteration)
 
     def report(self) -> None:
+        if self._since is None:
+            return
         now = self._clock()
         elapsed = now - self._since
         if elapsed <= 0.0:
@@ -89,3 +95,11 @@ class ConsoleStatLogger(StatLogger):
                 f"preemptions {interval.preemptions}",
             )
         )
+
+
+def _seconds_behind(iteration: IterationStats | None) -> float:
+    """How long before it the oldest of its requests arrived, of those that began or ended in it."""
+    if iteration is None:
+        return 0.0
+    ended = (request.e2e_latency for request in iteration.finished)
+    return max((0.0, *iteration.time_to_first_token, *ended))

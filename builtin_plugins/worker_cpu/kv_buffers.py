@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hookspecs.contracts.attention import AttentionBackend
-from hookspecs.errors import UnsupportedModelError
+from hookspecs.errors import ConfigError, UnsupportedModelError
 from hookspecs.types.kv import KVCacheConfig, KVLayerSpec
 
 __all__ = ["LayerCache", "allocate_buffers"]
@@ -29,7 +29,8 @@ def allocate_buffers(
 ) -> dict[int, LayerCache]:
     """The cache of each layer. Layer i of every group lies in buffer i.
 
-    UnsupportedModelError when layers that share a buffer differ in shape or type.
+    UnsupportedModelError when layers that share a buffer differ in shape or type; ConfigError when
+    there is no memory for them.
     """
     by_layer = {spec.layer: spec for spec in specs}
     caches: dict[int, LayerCache] = {}
@@ -50,6 +51,13 @@ def allocate_buffers(
                 "`cpu` serves models whose layers keep keys and values of one shape."
             )
         heads, size, dtype = shapes.pop()
-        buffer = backend.allocate(config.num_blocks, heads, size, getattr(torch, dtype))
+        try:
+            buffer = backend.allocate(config.num_blocks, heads, size, getattr(torch, dtype))
+        except MemoryError as error:
+            raise ConfigError(
+                f"the KV cache of {config.num_blocks} blocks, {config.bytes_per_block} bytes each, "
+                f"does not fit into memory: {error}. Lower cache.kv_bytes (or cache.num_blocks), "
+                "or leave it unset."
+            ) from error
         caches.update({layer: LayerCache(number, buffer) for number, layer in members})
     return caches

@@ -10,7 +10,14 @@ import psutil
 
 from hookspecs.types.kv import KVCacheConfig
 
-__all__ = ["cache_line", "default_kv_bytes", "give_back", "kv_line", "weights_line"]
+__all__ = [
+    "cache_line",
+    "default_kv_bytes",
+    "give_back",
+    "kv_line",
+    "too_much_line",
+    "weights_line",
+]
 
 _KV_SHARE = 0.4
 """Of the memory that is free once the weights are loaded: the rest is for activations, and for
@@ -33,9 +40,9 @@ def give_back() -> None:
         trim(0)
 
 
-def weights_line(weight_bytes: int, dtype: str) -> str:
-    """The ledger's line for the weights."""
-    return f"memory: weights {_mib(weight_bytes)} ({dtype})"
+def weights_line(weight_bytes: int, format: str) -> str:
+    """The ledger's line for the weights; `format`: how they are quantized, or their type."""
+    return f"memory: weights {_mib(weight_bytes)} ({format})"
 
 
 def kv_line(kv_bytes: int, configured: bool) -> str:
@@ -45,6 +52,17 @@ def kv_line(kv_bytes: int, configured: bool) -> str:
     return (
         f"memory: up to {_mib(kv_bytes)} for the KV cache ({_KV_SHARE:.0%} of the available "
         f"memory, at most {_mib(_KV_MOST)}; set cache.kv_bytes to change it)"
+    )
+
+
+def too_much_line(kv_bytes: int) -> str | None:
+    """A warning about a configured size; None where there is as much."""
+    available = psutil.virtual_memory().available
+    if kv_bytes <= available:
+        return None
+    return (
+        f"cache.kv_bytes is {_mib(kv_bytes)}, but {_mib(available)} of memory are available: the "
+        "system will end the engine, or swap, when the KV cache fills. Lower it"
     )
 
 

@@ -18,6 +18,7 @@ from builtin_plugins.worker_cpu.memory import (
     default_kv_bytes,
     give_back,
     kv_line,
+    too_much_line,
     weights_line,
 )
 from builtin_plugins.worker_cpu.profile import TraceRecorder
@@ -124,7 +125,9 @@ class CpuWorker(Worker):
                 "the CPU kernels can not be used, so steps take about four times as long: %s",
                 lacking,
             )
-        self.context.report(weights_line(self._model.weight_bytes, self._dtype.value))
+        self.context.report(
+            weights_line(self._model.weight_bytes, config.model.quantization or self._dtype.value)
+        )
 
     def kv_layer_specs(self) -> list[KVLayerSpec]:
         assert self._model is not None
@@ -134,6 +137,9 @@ class CpuWorker(Worker):
         configured = self.context.config.cache.kv_bytes
         kv_bytes = default_kv_bytes() if configured is None else configured
         self.context.report(kv_line(kv_bytes, configured is not None))
+        warning = too_much_line(kv_bytes)
+        if warning is not None:
+            logger.warning(warning)
         return kv_bytes
 
     def initialize_kv_cache(self, kv_config: KVCacheConfig) -> None:

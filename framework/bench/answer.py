@@ -25,9 +25,14 @@ _SHOWN: Final = 200
 """Characters of an error's message."""
 
 
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Delta(msgspec.Struct):
@@ -114,6 +119,8 @@ class Answer(ABC):
     def _count(self, usage: _Usage) -> None:
         self.record.prompt_tokens = usage.prompt_tokens
         self.record.output_tokens = usage.completion_tokens
+        details = usage.prompt_tokens_details
+        self.record.cached_tokens = (details and details.cached_tokens) or 0
 
     def _take(self, data: bytes) -> _Chunk | None:
         """A chunk or a whole answer; None, and an error in the record, if it is none."""

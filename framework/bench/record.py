@@ -38,6 +38,8 @@ class RequestRecord:
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     """As the server counts, in `usage`; None if it does not say."""
+    cached_tokens: int = 0
+    """Of the prompt, which the server had in its prefix cache; 0 also if it does not say."""
     error: RequestError | None = None
     long: bool = False
     """Its prompt is one of the long ones of a mixed load."""

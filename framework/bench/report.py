@@ -70,6 +70,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     total_tokens_per_s: float
     """Prompts and outputs."""
     prompt_tokens: int
+    cached_tokens: int
+    """Of the prompts, which the server had in its prefix cache, as far as it says so."""
     output_tokens: int
     without_usage: int
     """Completed requests for which the server gave no usage: their chunks count as tokens, and
@@ -143,6 +145,7 @@ def build_report(
         output_tokens_per_s=output_tokens / wall_s,
         total_tokens_per_s=(prompt_tokens + output_tokens) / wall_s,
         prompt_tokens=prompt_tokens,
+        cached_tokens=sum(record.cached_tokens for record in done),
         output_tokens=output_tokens,
         without_usage=sum(record.output_tokens is None for record in done),
         tokens_per_chunk=sum(map(_output_tokens, streamed)) / chunks if chunks else None,

@@ -75,7 +75,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     load.add_argument(
         "--seed", type=_count, default=0, metavar="N",
-        help="of prompts, arrivals and sampling; default %(default)s",
+        help="of prompts, arrivals and sampling; default %(default)s. A server that has seen it "
+        "has the prompts in its prefix cache: give each run its own",
     )  # fmt: skip
     asked = parser.add_argument_group("requests")
     asked.add_argument(

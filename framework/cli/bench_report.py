@@ -19,6 +19,8 @@ _REASONS: Final = 5
 """Distinct errors that are listed."""
 _BUSY: Final = 0.8
 """Share of a core from which the generator may be what limits."""
+_CACHED: Final = 0.3
+"""Share of random prompts, from which on more is cached than what chat templates have in common."""
 
 
 def print_report(report: LoadReport) -> None:
@@ -109,6 +111,12 @@ def _print_notes(report: LoadReport) -> None:
         print(
             f"{report.without_usage} answers had no usage: their chunks are counted as tokens, "
             "their prompts not at all"
+        )
+    random_prompts = report.settings["prompt_tokens"] is not None
+    if random_prompts and report.cached_tokens > _CACHED * report.prompt_tokens:
+        print(
+            f"{report.cached_tokens} of {report.prompt_tokens} prompt tokens were in the server's "
+            "prefix cache, though prompts are random: has it seen this --seed before?"
         )
     if report.generator_cpu_share > _BUSY:
         print(

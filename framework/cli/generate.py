@@ -10,7 +10,11 @@ from framework.cli.command import Command, Session
 from framework.cli.engine import add_model_argument, open_engine
 from framework.cli.exits import FAILURE
 from framework.cli.output import add_json_flag, print_json
-from framework.cli.sampling_flags import add_sampling_flags, sampling_params
+from framework.cli.sampling_flags import (
+    add_sampling_flags,
+    check_sampling_flags,
+    sampling_params,
+)
 from hookspecs.errors import InvalidRequestError
 from hookspecs.types.outputs import RequestOutput
 
@@ -33,6 +37,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace, session: Session) -> int:
+    check_sampling_flags(arguments)
     prompts = arguments.prompt or _read_prompts()
     with open_engine(arguments, session) as engine:
         params = sampling_params(arguments, engine.default_params(), max_tokens=MAX_TOKENS)

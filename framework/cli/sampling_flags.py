@@ -8,9 +8,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from hookspecs.types.sampling import SamplingParams
+from framework.frontend.validation import validate_params
+from hookspecs.types.sampling import SamplingLimits, SamplingParams
 
-__all__ = ["add_sampling_flags", "sampling_params"]
+__all__ = ["add_sampling_flags", "check_sampling_flags", "sampling_params"]
 
 FLAGS: Final = (
     "max_tokens",
@@ -49,12 +50,18 @@ def add_sampling_flags(parser: ArgumentParser) -> None:
     )
 
 
+def check_sampling_flags(arguments: Namespace) -> None:
+    """InvalidRequestError for a flag that is wrong whatever the model: said before it is loaded."""
+    params = sampling_params(arguments, SamplingParams(max_tokens=None))
+    validate_params(params, limits=SamplingLimits(), vocab_size=1, has_tokenizer=True)
+
+
 def sampling_params(
     arguments: Namespace, base: SamplingParams, *, max_tokens: int | None = None
 ) -> SamplingParams:
     """`base` with what the flags give; `max_tokens` if neither says how many.
 
-    Bounds are checked by the engine.
+    Bounds that depend on the model are checked by the engine.
     """
     given = {name: value for name, value in vars(arguments).items() if name in (*FLAGS, "stop")}
     if base.max_tokens is None:

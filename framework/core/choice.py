@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from framework.plugins.construct import import_target
 from framework.plugins.discovery import Source
@@ -16,6 +16,7 @@ from framework.plugins.registry import RegisteredProvider
 from hookspecs.contracts.model import LoaderCapability, ModelLoader, ModelSource, ResolvedModel
 from hookspecs.contracts.worker import Worker
 from hookspecs.errors import (
+    ConfigError,
     FrameworkError,
     ModelNotFoundError,
     ProviderError,
@@ -104,12 +105,14 @@ def choose_loader(
     report: Callable[[str], None],
 ) -> str:
     """The configured model loader, or the one that rates this model highest; of equals the first
-    by name. Says which, and why not the others. UnsupportedModelError when none takes it."""
+    by name. Says which, and why not the others. UnsupportedModelError when none takes it;
+    ConfigError when one would without `model.quantization`."""
     settings = plugins.config.model
     if settings.loader != "auto":
         return settings.loader
     rated: dict[str, int] = {}
     declined: list[str] = []
+    quantizing: list[RegisteredProvider] = []
     for registered in plugins.providers("model_loader"):
         name = registered.provider.name
         if not _may_be_chosen(plugins, registered):
@@ -120,13 +123,14 @@ def choose_loader(
         ):
             declined.append(f"{name!r}: does not declare {LoaderCapability.QUANTIZATION}")
             continue
+        quantizing.append(registered)
         try:
             rating = cast(type[ModelLoader], import_target(registered)).rate(
                 model, dtype=dtype, device=device, quantization=settings.quantization
             )
             suits = rating > 0
         except UnsupportedModelError as error:
-            declined.append(f"{name!r}: {error}")
+            declined.append(f"{name!r}: {str(error).rstrip('.')}")
             continue
         except Exception as error:
             logger.warning("model loader %r is not considered: %s", name, describe(error))
@@ -137,14 +141,35 @@ def choose_loader(
         else:
             declined.append(f"{name!r}: rates it {rating}")
     if not rated:
+        without = {"dtype": dtype, "device": device, "quantization": None}
+        if settings.quantization is not None and any(
+            _takes(registered, model, without) for registered in quantizing
+        ):
+            raise ConfigError(
+                f"model.quantization is {settings.quantization!r}, which no model loader has for "
+                f"model {model.name!r}: {'; '.join(declined)}. Choose another one, or leave it "
+                "unset"
+            )
+        advice = (
+            "Name one to force it (model.loader)"
+            if settings.quantization is None
+            else "Choose another model.quantization, or none"
+        )
         raise UnsupportedModelError(
             f"model.loader is auto, but no model loader takes model {model.name!r} as {dtype} on "
-            f"{device or 'this device'}: {'; '.join(declined) or 'none may be chosen'}. Name one "
-            "to force it (model.loader)"
+            f"{device or 'this device'}: {'; '.join(declined) or 'none may be chosen'}. {advice}"
         )
     best = min(rated, key=lambda name: (-rated[name], name))
     report(f"model loader {best!r}" + (f"; not {'; '.join(declined)}" if declined else ""))
     return best
+
+
+def _takes(registered: RegisteredProvider, model: ResolvedModel, how: dict[str, Any]) -> bool:
+    """Whether the loader would serve the model so."""
+    try:
+        return cast(type[ModelLoader], import_target(registered)).rate(model, **how) > 0
+    except Exception:  # it has given its reason already
+        return False
 
 
 def _may_be_chosen(plugins: PluginManager, registered: RegisteredProvider) -> bool:

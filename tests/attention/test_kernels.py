@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,7 +169,8 @@ def test_a_type_that_it_does_not_keep() -> None:
         make_backend("cpu_paged", 16).allocate(2, 1, 16, torch.float64)
 
 
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAMEWORK_CACHE_DIR", str(tmp_path))  # where nothing was built before
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(native.KernelsUnavailable, match="Set CC to one that is, or unset it"):
         make_backend("cpu_paged", 16)

@@ -122,6 +122,19 @@ def test_tokens_of_each_chunk(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["itl_ms"]["count"] == 4
 
 
+@pytest.mark.parametrize(("cached", "warned"), [(0, False), (2, False), (6, True), (None, False)])
+def test_random_prompts_that_the_server_has_in_its_cache(
+    capsys: pytest.CaptureFixture[str], cached: int | None, warned: bool
+) -> None:
+    usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": cached}}
+    with running(scripted(*events(text("a"), {"choices": [], "usage": usage}))) as server:
+        report = bench(server, capsys, "--requests", "2")
+        assert main(["bench", "serve", "--url", server.url, "--requests", "2"]) == 0
+    assert report["cached_tokens"] == 2 * (cached or 0)
+    said = "12 of 14 prompt tokens were in the server's prefix cache"
+    assert (said in capsys.readouterr().out) is warned
+
+
 def test_without_usage_chunks_are_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     with running(scripted(*events(text("a"), text("")))) as server:
         report = bench(server, capsys, "--requests", "2")

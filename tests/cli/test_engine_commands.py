@@ -59,6 +59,18 @@ def test_generate_reads_lines(
     assert "No prompt" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [("--max-tokens=0", "max_tokens"), ("--temperature=5", "temperature"), ("--top-k=-3", "top_k")],
+)
+def test_wrong_flags_are_refused_before_a_model_is_loaded(
+    engine: Any, capsys: pytest.CaptureFixture[str], flag: str, said: str
+) -> None:
+    assert main(["generate", "m", "--prompt=a", flag], launch=engine.launch) == 2
+    assert said in capsys.readouterr().err
+    assert engine.config is None
+
+
 def test_a_failed_request_is_a_failure(engine: Any) -> None:
     assert main(["generate", "m", "--prompt=fail"], launch=engine.launch) == 1
 

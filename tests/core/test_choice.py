@@ -27,7 +27,7 @@ from hookspecs.contracts.model import (
     ModelSource,
     ResolvedModel,
 )
-from hookspecs.errors import ProviderError, UnsupportedModelError
+from hookspecs.errors import ConfigError, ProviderError, UnsupportedModelError
 
 
 class RaisingMatches(ModelSource):
@@ -144,6 +144,16 @@ class Silent(Rating):
         return cast(int, None)
 
 
+class Quantizing(Rating):
+    @classmethod
+    def rate(
+        cls, model: ResolvedModel, *, dtype: str, device: str, quantization: str | None
+    ) -> int:
+        if quantization not in (None, "int8"):
+            raise UnsupportedModelError("it quantizes to int8.")
+        return int(device == "tpu")
+
+
 class Loaders(EngineHooks):
     PLUGIN = PluginInfo(name="loaders", api=">=1.0,<2")
 
@@ -151,6 +161,9 @@ class Loaders(EngineHooks):
     def register_model_loaders(self) -> Any:
         yield Provider("zzz-rating", "choice_targets:Rating")
         yield Provider("rating", "choice_targets:Rating", capabilities=frozenset(LoaderCapability))
+        yield Provider(
+            "quantizing", "choice_targets:Quantizing", capabilities=frozenset(LoaderCapability)
+        )
         yield Provider("declining", "choice_targets:Declining")
         yield Provider("broken", "choice_targets:Broken")
         yield Provider("silent", "choice_targets:Silent")
@@ -191,3 +204,18 @@ def test_a_model_that_no_loader_takes_is_refused_with_all_reasons() -> None:
         _choose("float32", "cpu")
     for part in ("'rating': rates it 0", "'declining': it knows", "'broken'", "'transformers'"):
         assert part in str(error.value)
+
+
+def test_a_quantization_that_no_loader_has_is_a_wrong_setting() -> None:
+    assert _choose("float16", "tpu", quantization="int8")[0] == "quantizing"
+    with pytest.raises(ConfigError) as error:
+        _choose("float16", "tpu", quantization="q4")
+    said = str(error.value)
+    assert said.startswith("model.quantization is 'q4', which no model loader has for model 'm'")
+    assert "'quantizing': it quantizes to int8; " in said
+    assert "model.loader" not in said
+
+
+def test_a_model_that_no_loader_takes_either_way_is_not_blamed_on_the_quantization() -> None:
+    with pytest.raises(UnsupportedModelError, match="no model loader takes model 'm'"):
+        _choose("float16", "cpu", quantization="q4")

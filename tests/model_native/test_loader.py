@@ -77,7 +77,8 @@ def test_families_are_rated_high(family: str, checkpoint: Checkpoint) -> None:
     [
         ({"dtype": "bfloat16"}, "it computes in float32, not in bfloat16"),
         ({"device": "cuda"}, "for the CPU, not for 'cuda'"),
-        ({"quantization": "fp8"}, "not to 'fp8'"),
+        ({"quantization": "fp8"}, r"to int8, int4, gguf, not to 'fp8' \(model.quantization\)$"),
+        ({"quantization": "INT8"}, r"not to 'INT8' \(model.quantization; did you mean int8\?\)$"),
     ],
 )
 def test_ways_that_are_refused(how: dict[str, Any], reason: str, checkpoint: Checkpoint) -> None:

@@ -223,3 +223,26 @@ def test_plugin_offers_console() -> None:
     (provider,) = plugin.register_stat_loggers()
     assert provider.name == "console"
     assert provider.target == "builtin_plugins.stats_console.console:ConsoleStatLogger"
+
+
+def test_the_first_interval_begins_with_the_first_request(
+    console: ConsoleStatLogger, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.now += 60  # a model is loaded
+    console.report()
+    console.record(SchedulerStats(), None)  # nothing was done
+    clock.now += 60
+    console.record(
+        SchedulerStats(num_running=1),
+        IterationStats(
+            timestamp=0.0,
+            num_prompt_tokens=8,
+            num_generation_tokens=1,
+            time_to_first_token=[0.5, 2.0],
+        ),
+    )
+    clock.now += 2
+    console.record(SchedulerStats(num_running=1), busy(7))
+    console.report()
+    [line] = lines(caplog)
+    assert line.startswith("prompt 2.0 tokens/s, generation 2.0 tokens/s,")

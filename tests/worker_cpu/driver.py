@@ -100,9 +100,10 @@ class Driver:
         make_sampler: Callable[[SamplerContext], Sampler] = GreedySampler,
         make_loader: Callable[[ModelLoaderContext], ModelLoader] = TransformersLoader,
         num_blocks: int = _NUM_BLOCKS,
+        quantization: str | None = None,
     ) -> None:
         self.config = EngineConfig(
-            model=ModelConfig(name=model.name, dtype=dtype),
+            model=ModelConfig(name=model.name, dtype=dtype, quantization=quantization),
             cache=CacheConfig(block_size=block_size, kv_dtype=kv_dtype, kv_bytes=2**20),
             scheduler=SchedulerConfig(max_num_seqs=max_num_seqs),
             executor=ExecutorConfig(attention=attention, threads=1),

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from builtin_plugins.attention_sdpa.backend import SdpaAttention
+from builtin_plugins.model_native.loader import NativeLoader
 from builtin_plugins.worker_cpu.plugin import plugin
 from builtin_plugins.worker_cpu.worker import CpuWorker
 from hookspecs.config import Dtype
@@ -56,6 +57,30 @@ def test_memory_ledger(checkpoint: Checkpoint) -> None:
     # 2 layers x key and value x 2 heads x 8 x 4 bytes x 4 tokens
     assert "400 blocks of 4 tokens, 1024 bytes a block" in cache
     assert "1.0 MiB" in kv and "cache.kv_bytes" in kv
+
+
+def test_memory_ledger_of_quantized_weights(checkpoint: Checkpoint) -> None:
+    driver = Driver(checkpoint("llama"), quantization="int8", make_loader=NativeLoader)
+    weights = driver.reports[1]
+    assert weights.startswith("memory: weights") and weights.endswith("(int8)")
+
+
+def test_a_cache_beyond_all_memory(checkpoint: Checkpoint) -> None:
+    with pytest.raises(ConfigError, match=r"does not fit into memory: .* Lower cache\.kv_bytes"):
+        Driver(checkpoint("llama"), num_blocks=2**40)
+
+
+def test_a_cache_beyond_the_available_memory_is_warned_of(
+    checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = Driver(checkpoint("llama"))
+    driver.worker.available_kv_bytes()
+    assert "cache.kv_bytes" not in caplog.text
+    cache = msgspec.structs.replace(driver.config.cache, kv_bytes=2**50)
+    config = msgspec.structs.replace(driver.config, cache=cache)
+    driver.worker.context = msgspec.structs.replace(driver.worker.context, config=config)
+    assert driver.worker.available_kv_bytes() == 2**50
+    assert "cache.kv_bytes is 1,073,741,824.0 MiB, but" in caplog.text
 
 
 def test_rows_beyond_all_memory(checkpoint: Checkpoint) -> None:
