@@ -31,6 +31,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict benchmarks --exclude peer_scripts
 	$(BIN)/mypy --strict $(wildcard sample_plugins/*/src)
 	$(BIN)/lint-imports
 	$(BIN)/zensical build --strict

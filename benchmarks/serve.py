@@ -32,6 +32,9 @@ from framework.bench.run import Load, Plan, first_model
 
 __all__ = ["main"]
 
+TIMEOUT_S = 300.0
+"""Without a byte, after which a request has failed."""
+
 W5 = WORKLOADS["W5"]
 CLIENTS = 16
 CAPACITY_CLIENTS = 64
@@ -173,7 +176,7 @@ async def _compare(
 
 async def _run(server: Server, load: Arrivals, repeat: int) -> LoadReport:
     """Prompts are others in each repeat, so that the prefix cache never helps."""
-    client = Client(server.url, None)
+    client = Client(server.url, None, TIMEOUT_S)
     prompts = load.workload.prompts(variant=repeat)
 
     def fields(number: int) -> dict[str, Any]:

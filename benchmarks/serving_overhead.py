@@ -41,6 +41,7 @@ __all__ = ["main"]
 
 PROMPT_TOKENS = 128
 CONNECTIONS = 64
+TIMEOUT_S = 60.0
 COLUMNS = ["what", "tokens/s", "tokens/output", "µs of CPU a token"]
 
 
@@ -199,7 +200,7 @@ async def _http_row(
 async def _streams(server: Served | PeerServed, arguments: Namespace) -> OneTurn:
     server_pid, core_pid = (process.pid for process in server.processes()[:2])
     processes = {"server": server_pid, "engine core": core_pid, "load generator": os.getpid()}
-    client = Client(server.url, None)
+    client = Client(server.url, None, TIMEOUT_S)
     common = {
         "model": await first_model(client),
         "max_tokens": arguments.tokens,

@@ -24,6 +24,9 @@ from framework.bench.client import Client
 
 __all__ = ["main"]
 
+TIMEOUT_S = 300.0
+"""Without a byte, after which a request has failed."""
+
 SAMPLES = 360
 """About so many, but not more than one a second."""
 GROWTH_PERCENT = 2.0
@@ -92,7 +95,7 @@ async def _soak(server: Served, arguments: Namespace, sizes: Sizes) -> tuple[lis
     start = time.perf_counter()
     end = start + 60 * arguments.minutes
     account, samples, stop = Account(), [], asyncio.Event()
-    watching, http = Client(server.url, None), Client(server.url, None)
+    watching, http = Client(server.url, None, TIMEOUT_S), Client(server.url, None, TIMEOUT_S)
 
     async def look() -> None:
         # The generator is watched, too: it is one of the suspects.
