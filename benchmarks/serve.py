@@ -22,7 +22,7 @@ from benchmarks.measure import LoadWatch, ratios, show, spread
 from benchmarks.model import MODEL, Model, small_model, w8a8_directory
 from benchmarks.peer_server import PeerServed
 from benchmarks.peers import find_peer, how_to_get
-from benchmarks.served import Served
+from benchmarks.served import TIMEOUT_S, Served
 from benchmarks.tables import Table, add_arguments
 from benchmarks.workloads import WORKLOADS, Workload
 from framework.bench.client import Client
@@ -31,9 +31,6 @@ from framework.bench.report import LoadReport, Measured, build_report
 from framework.bench.run import Load, Plan, first_model
 
 __all__ = ["main"]
-
-TIMEOUT_S = 300.0
-"""Without a byte, after which a request has failed."""
 
 W5 = WORKLOADS["W5"]
 CLIENTS = 16

@@ -14,7 +14,10 @@ from typing import Any, Self
 
 import psutil
 
-__all__ = ["Served", "StubServed", "scripted_arguments", "tokenizer_directory"]
+__all__ = ["TIMEOUT_S", "Served", "StubServed", "scripted_arguments", "tokenizer_directory"]
+
+TIMEOUT_S = 300.0
+"""Without a byte, after which a request to a server has failed."""
 
 _START_S = 600.0
 _STOP_S = 60.0

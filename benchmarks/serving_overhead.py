@@ -26,7 +26,7 @@ from benchmarks.measure import LoadWatch, ratios, show, spread
 from benchmarks.model import small_model
 from benchmarks.peer_server import PeerServed
 from benchmarks.peers import Installed, find_peer, how_to_get
-from benchmarks.served import Served, StubServed, tokenizer_directory
+from benchmarks.served import TIMEOUT_S, Served, StubServed, tokenizer_directory
 from benchmarks.stub_worker import PLUGINS
 from benchmarks.tables import Table, add_arguments
 from framework import SamplingParams
@@ -41,7 +41,6 @@ __all__ = ["main"]
 
 PROMPT_TOKENS = 128
 CONNECTIONS = 64
-TIMEOUT_S = 60.0
 COLUMNS = ["what", "tokens/s", "tokens/output", "µs of CPU a token"]
 
 

@@ -17,15 +17,12 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchmarks.served import Served, scripted_arguments, tokenizer_directory
+from benchmarks.served import TIMEOUT_S, Served, scripted_arguments, tokenizer_directory
 from benchmarks.soak_load import Account, Mix, Sizes, client
 from benchmarks.soak_samples import Memory, Sample, memory_of, metric, sample
 from framework.bench.client import Client
 
 __all__ = ["main"]
-
-TIMEOUT_S = 300.0
-"""Without a byte, after which a request has failed."""
 
 SAMPLES = 360
 """About so many, but not more than one a second."""

@@ -43,7 +43,7 @@ class StepPlan:
         self.left = 0
         """Tokens that the step may still take."""
         self.prompt_room = 0
-        """Those of them that may be of prompts, were the step not the smaller one."""
+        """Tokens of prompts that may still stand beside those that decode, whatever `left` is."""
         self._one_each = True
         """Whether no row wants more than a token."""
         self.preempted: set[str] = set()

@@ -31,29 +31,31 @@ def built_library(name: str, source: Path, flags: Sequence[str]) -> Path:
     """
     if sys.platform == "win32":
         raise KernelsUnavailable("compiled kernels are not built on Windows; use Linux or macOS.")
-    root, code = cache_directory() / "kernels", _code_key(name, source, flags)
     try:
-        compiler = find_compiler()
-    except KernelsUnavailable:
-        # An image that was made with a compiler may run without one.
-        for directory in sorted(root.glob(f"{code}-*")):
-            kept.own_directory(root)
-            kept.own_directory(directory)
-            library = kept.kept_library(name, directory)
-            if library is not None:
-                return library
-        raise
-    try:
+        root, code = cache_directory() / "kernels", _code_key(name, source, flags)
+        try:
+            compiler = find_compiler()
+        except KernelsUnavailable:
+            # An image that was made with a compiler may run without one.
+            for directory in sorted(root.glob(f"{code}-*")):
+                library = _kept(name, root, directory)
+                if library is not None:
+                    return library
+            raise
         directory = root / f"{code}-{_digest([compiler.identity.encode()])}"
-        kept.own_directory(root)
-        kept.own_directory(directory)
-        library = kept.kept_library(name, directory)
+        library = _kept(name, root, directory)
         return library or _build(name, compiler, source, directory, flags)
     except OSError as error:
         raise KernelsUnavailable(
             f"no place to keep the compiled kernels {name!r}: {error}. Set FRAMEWORK_CACHE_DIR to "
             "a directory that can be written."
         ) from error
+
+
+def _kept(name: str, root: Path, directory: Path) -> Path | None:
+    kept.own_directory(root)
+    kept.own_directory(directory)
+    return kept.kept_library(name, directory)
 
 
 def _build(
